@@ -177,9 +177,9 @@ class Indexes:
         return creating.rebuild(self._opened.index_context(), index, progress)
 
     def rebuild_all(self, *, progress: Progress | None = None) -> list[Built | Refreshed]:
-        """Build every index but ``files`` anew, one after the other; one on which others rest together with
-        these, which are built behind it; vector indexes last. Errors as of ``rebuild``; those before the
-        failed one stand."""
+        """Build every index except ``files`` anew, one after the other, vector indexes last. If other indexes
+        rest on one, they are rebuilt right after it. Raises what ``rebuild`` raises; indexes rebuilt before
+        the failure stay."""
         from mainstem.indexing import creating
 
         made: list[Built | Refreshed] = list(creating.rebuild_all(self._opened.index_context(), progress))

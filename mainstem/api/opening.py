@@ -1,5 +1,4 @@
-"""The real parts of a table: the storage of its location, the system's clock, the lock that its properties
-name."""
+"""Makes the real parts of a table: its location's storage, the system clock, the lock its properties name."""
 
 from __future__ import annotations
 
@@ -29,10 +28,10 @@ ZOOKEEPER_AUTH_VARIABLE = "MAINSTEM_ZOOKEEPER_AUTH"
 
 
 def note_lock(seams: Seams) -> None:
-    """All mainstem writers of a table must take the same lock: the first one says which.
+    """Make all mainstem writers of a table take the same lock: the first one notes it, others must agree.
 
-    It has had the lock once by then: a lock that nobody can reach leaves no note that would refuse the
-    right one later.
+    The first one acquires the lock once before it writes the note. So a lock that cannot be reached leaves no
+    note, which would refuse the right lock later.
     """
     storage = seams.storage
     identity = seams.lock.identity
@@ -86,14 +85,15 @@ def real_seams(location: Location, config: TableConfig, properties: Mapping[str,
 
 
 def fence_of(seams: Seams, identity: str | None) -> Fence:
-    """The fence of the table of this identity (``publish.table_identity``), for one process."""
+    """The fence of the table with this identity (``publish.table_identity``), for this process."""
     return LinkFence(seams.storage, seams.clock, seams.random, identity)
 
 
 def reach_lock(location: Location, properties: Mapping[str, str]) -> None:
-    """Before a table is made that is written at once: ``Unavailable`` if its ZooKeeper does not answer.
+    """Raises ``Unavailable`` if the table's ZooKeeper does not answer. For a table about to be created and
+    written at once.
 
-    A lock file lies in the table; there is nothing to reach.
+    With a lock file it does nothing: the file lies in the table.
     """
     options = _lock_options(location.base, properties)
     if options.zookeeper is not None:

@@ -68,8 +68,8 @@ class Table:
     def __init__(
         self, seams: Seams, config: TableConfig, properties: Mapping[str, str], identity: str | None = None
     ) -> None:
-        """``identity``: of the table that ``config`` is of (``publish.table_identity``), looked up before
-        that was read; None where the table has none yet."""
+        """``identity``: that of the table that ``config`` belongs to (``publish.table_identity``), read
+        before ``config``; None if the table has none yet."""
         self.opened = OpenedTable(seams, config, properties, identity)
         self.services = Services(self.opened)
         self.indexes = Indexes(self.opened)

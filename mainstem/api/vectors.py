@@ -45,8 +45,8 @@ class Vectors:
         The rows have all columns but the searched one, or ``columns``, and ``_hudi_distance`` (double); of
         several queries also ``_hudi_query_index``, query by query. Rows without a vector are left out, ties
         are broken by record key and partition. ``metric``: ``cosine`` (1 - cos; a zero vector is at distance
-        1 of all), ``l2``, ``dot_product`` (minus the product) or Hudi's other names for them; by default that
-        of the column's index, else ``cosine``.
+        1 of all), ``l2``, ``dot_product`` (minus the product) or Hudi's other names for them; the default is
+        that of the column's index, else ``cosine``.
 
         With a vector index on the column its graphs are searched, and what was committed since it was
         refreshed is compared vector by vector; without one, with ``exact=True`` or with another metric all

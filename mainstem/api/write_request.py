@@ -1,5 +1,5 @@
-"""What a write needs to know of a table: its ``WriteSpec``, from the properties, the newest schema and the
-options of the process."""
+"""Makes the ``WriteSpec``, all that a write needs to know about a table, from the properties, the newest
+schema and the options of the process."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
 
 def write_spec(opened: OpenedTable, ctx: WriterContext, operation: str) -> WriteSpec:
-    """The spec of a write of the table as it is now; ``instant`` is empty until the transaction begins.
+    """The spec for a write to the table as it is now; ``instant`` is empty until the transaction begins.
 
-    Reads the timeline and the newest schema. Raises ``Invalid`` where the table lacks a column that it names,
-    ``Unsupported`` for an ``update_columns`` that its merge rules cannot do.
+    Reads the timeline, ``hoodie.properties`` and the newest schema. Raises ``Invalid`` if a key, partition or
+    ordering field is no column, or if the properties changed since the table was opened; ``Unsupported`` for
+    an ``update_columns`` that the table's merge rules cannot do.
     """
     from mainstem.formats.avro_schema import arrow_to_avro
     from mainstem.layout.foreign_tables import check_key_encoding
@@ -48,7 +49,8 @@ def write_spec(opened: OpenedTable, ctx: WriterContext, operation: str) -> Write
         warnings.warn(PARTIAL_BLOCKS_WARNING, stacklevel=4)
     elif operation == UPDATE_COLUMNS:
         _check_update_columns(opened, rules)
-    # Another writer's newer schema is met under the lock (``writers.transaction_schema``).
+    # The commit looks again, under the lock, for another writer's newer schema
+    # (``writers.transaction_schema``).
     timeline = ctx.publisher.timeline()
     user_schema = ctx.own_schema_in(timeline)
     if user_schema is None:

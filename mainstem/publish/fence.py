@@ -1,10 +1,12 @@
 """The right to publish: what the publisher asks of a fence.
 
-A lock can be lost without its holder knowing. So a section under the lock *enters* the fence, and from then
-on nobody who entered before can publish: what he had in hand is void, or is visible to whoever lists after
-the entry. ``publish.link_fence`` does this with hard links, in files of the table. A store without links
-needs another one: a single object that is swapped (``enter`` reads it, ``publish`` swaps it and then puts the
-target); the publisher would not change.
+A process can lose the lock without knowing it. So a section under the lock *enters* the fence. From then on
+no process that entered earlier can publish: its attempt fails, or it published before the entry, and then
+every listing made after the entry shows the file.
+
+``publish.link_fence`` does this with hard links, in files of the table. A store without links would need
+another fence, such as a single object that is swapped: ``enter`` reads it, ``publish`` swaps it and then
+writes the target. The publisher would not change.
 """
 
 from __future__ import annotations
@@ -15,13 +17,13 @@ from typing import Protocol
 class Epoch(Protocol):
     """The right to publish under one lease, from one entry on. Use it once, then drop it."""
 
-    #: another kind of writer was seen on this table before
+    #: another kind of writer (Java, say) was seen on this table before
     foreign_seen: bool
-    #: no time may be given at or below this one, whatever the timeline shows ("": any)
+    #: no instant may get this time or an earlier one, whatever the timeline shows ("": no limit)
     newest_noted: str
 
     def check(self) -> None:
-        """``LeaseLost`` when somebody entered since, ``TableReplaced`` in another table's fence."""
+        """Raises ``LeaseLost`` if another section entered since, ``TableReplaced`` for another table."""
 
     def now_ms(self) -> int:
         """The store's clock at the entry, or a little earlier, in milliseconds."""
@@ -29,34 +31,35 @@ class Epoch(Protocol):
     def publish(self, target: str) -> None:
         """Make the entry's content visible under this name, durably.
 
-        ``LeaseLost`` if somebody entered since, ``FileExistsError`` if the target exists, ``NotDurable`` if
-        it is visible and may not survive a crash of the machine. Another ``OSError`` leaves open whether it
-        is visible; ``published`` tells.
+        Raises ``LeaseLost`` if another section entered since, ``FileExistsError`` if the target exists,
+        ``NotDurable`` if the target is visible but may not survive a crash of the machine. After any other
+        ``OSError`` the target may or may not be visible; ``published`` tells.
         """
 
     def published(self, target: str) -> bool:
-        """Whether the target is there and has the entry's content. Raises ``OSError``."""
+        """Whether the target exists with the entry's content. Raises ``OSError``."""
 
     def publish_ahead(self, target: str) -> None:
-        """The same for the content that goes first, not durable yet."""
+        """As ``publish``, for the content that goes first; not yet durable."""
 
     def published_ahead(self, target: str) -> bool:
         """As ``published``, for the content that goes first."""
 
     def replace(self, prepared: str, target: str) -> None:
-        """Put ``prepared`` in the place of ``target``, in one step, unless somebody entered since."""
+        """Replace ``target`` by ``prepared`` in one step. ``LeaseLost`` if another section entered since."""
 
     def leave(self) -> None:
-        """Remove what the next entry need not find. Not needed to be safe; raises nothing."""
+        """Remove what the next entry would sweep. Safety does not rest on it; raises nothing."""
 
 
 class Fence(Protocol):
-    """Of one table, for one process."""
+    """The fence of one table, as one process uses it."""
 
     def enter(self, content: str | None = None, ahead: str | None = None) -> Epoch:
-        """Under the lock. ``content``: a durable private file that is to be published, None: nothing is, or
-        an empty file; ``ahead``: one that goes before it.
+        """Enter, under the lock.
 
-        ``LeaseLost`` if somebody enters at the same time, ``TableReplaced`` for another table's fence,
-        ``Unavailable`` if the private file is gone.
+        ``content``: the durable private file to publish; None publishes an empty file, or nothing.
+        ``ahead``: a durable private file that is published before it. Raises ``LeaseLost`` if another
+        section enters at the same time, ``TableReplaced`` for another table's fence, ``Unavailable`` if the
+        private file is gone.
         """

@@ -1,38 +1,42 @@
-"""The completion fence of a file system: a holder that lost the table lock publishes nothing.
+"""The fence on a file system: a process that lost the table lock publishes nothing.
 
-A lock can be lost without its holder knowing (a stopped process, an expired session, a file removed
-by hand). So the right to publish is an *epoch* kept in storage, beside the lock. One file is marker and
-ticket at once:
+A process can lose the lock without knowing it (it was stopped, its session expired, somebody removed the lock
+file). So the right to publish is an *epoch*, which is kept in storage beside the lock. One file,
+``epoch-n``, is the epoch's marker and at the same time a second name of the content to publish:
 
-  1. take the lease; link the private file with the content to publish to ``epoch-n``, where n is greater
-     than any number seen and was never used before
-  2. list: a marker greater than n, and this one is superseded. Delete all tickets of smaller numbers, then
-     all smaller markers
-  3. list the timeline; choose the instant's time above its newest one
-  4. publish with link(epoch-n, target), and sync the folder: fails if the marker was swept or the target
-     exists
-  5. release the lease; the marker stays until the next one sweeps it
+  1. take the lease; link the private file with the content to ``epoch-n``. n is greater than every number
+     seen and was never used before
+  2. list the fence's folder. If a marker greater than n is there, this epoch is superseded. Otherwise delete
+     all tickets with smaller numbers, then all smaller markers
+  3. list the timeline; choose the instant's time above the newest one listed
+  4. publish: link(epoch-n, target), then sync the folder. The link fails if the marker was swept or if the
+     target exists
+  5. release the lease. The marker stays until the next section sweeps it
 
-Whoever enters later has either swept our marker before step 4 (then the link fails) or sees in its
-own step 3 what we published. A section that publishes two files, one ahead of the other, puts a ticket for
-the first one beside its marker in step 1 and renames it in step 4, before the link: a holder that is
-superseded between the two leaves what a crash leaves there, too. What replaces a file (``replace``) has a
-ticket as well, put in place before one more listing, which is renamed.
+A section that enters later either sweeps our marker before step 4, and then our link fails, or it lists the
+timeline (its step 3) after our step 4 and sees what we published.
 
-**Numbers.** A name that was swept must not come back with another content: its first owner may be about to
-link it. So n holds the milliseconds of the clock, or the greatest number seen and one, and a random part.
-The clock makes it unnecessary to look first; nothing rests on it. Where it is behind, the listing
-shows a greater marker, and the entry is repeated above that.
+**Two files.** A section that publishes one file ahead of another links the first one to a ticket in step 1,
+beside its marker, and renames the ticket in step 4, before the link. If the section is superseded between the
+two, it leaves what a crash would leave there.
 
-Assumed: ``link`` is atomic and listings are current (local POSIX file systems). Survives: any number of
-simultaneous holders, pauses of any length, crashes between any two calls, arbitrary clocks. Checked
-exhaustively in ``tests/model``; each omitted step is refuted there. Does not hold against writers that do not
-take part (Java): see SAFETY.md. Processes of earlier versions take part: they make an empty marker ``last +
-1``, a ticket beside it and sweep as above.
+**Replacing a file** (``replace``) also takes a ticket: link the new content to it, list the fence's folder
+once more, rename the ticket to the target.
 
-The fence is a table's own: the folder goes with the table, and what a holder placed in it. So a section that
-began in a table which was deleted and made anew publishes nothing in the new one; every listing of the folder
-also looks for the note of the table (``publish.table_identity``), which costs no call more.
+**Numbers.** A swept name must not come back with other content: its first owner may be about to link it. So n
+is made of the clock's milliseconds, or the greatest number seen plus one, and a random part. Thanks to the
+clock a section need not list the folder first, but nothing rests on it: if it is behind, the listing of step
+2 shows a greater marker, and the section enters again above that.
+
+**What it needs and what it survives.** ``link`` must be atomic and listings current (local POSIX file
+systems). The fence survives any number of simultaneous holders, pauses of any length, crashes between any two
+calls and arbitrary clocks. ``tests/model`` checks this exhaustively and refutes it when a step is left out.
+It does not stop writers that take no part in it (Java; see SAFETY.md). Processes of earlier versions take
+part: they make an empty marker ``last + 1`` and a ticket beside it, and sweep as above.
+
+**One table's fence.** The folder, with everything that a process placed in it, is deleted with the table. So
+a section that began in a table which was deleted and made anew publishes nothing in the new one. Every
+listing of the folder also looks for the note of the table (``publish.table_identity``), at no extra call.
 """
 
 from __future__ import annotations
@@ -49,7 +53,7 @@ from mainstem.truetime.clock import Clock
 from mainstem.truetime.seams import Randomness
 
 FOREIGN_NOTE = "foreign"
-# Numbers have 18 digits at most: milliseconds until the year 2200, and five digits of chance.
+# Numbers have at most 18 digits: milliseconds until the year 2200, and five random digits.
 _CHANCE, _CHANCE_BITS = 10**5, 16
 _CLOCK_MS_MAX = 7_258_118_400_000
 _ENTRIES_MAX = 2
@@ -66,9 +70,9 @@ class LinkEpoch:
         self._content = content
         self.number = number
         self.marker = paths.epoch_marker(number)
-        #: of a file that takes the place of another one
+        #: second name of a file that is to replace another one
         self.ticket = paths.ticket(number, identity)
-        #: of a file that is published ahead of the other
+        #: second name of a file that is published ahead of the other
         self.ticket_ahead = paths.ticket(number, f"{identity}a")
         self._ahead: str | None = None
         self._ahead_waits = False
@@ -88,7 +92,7 @@ class LinkEpoch:
             raise LeaseLost(f"epoch {self.number} was begun by another holder") from error
 
     def place_ahead(self, prepared: str) -> None:
-        """Step 1 for the file that is published first."""
+        """Step 1, for the file that is published first."""
         self._ahead, self._ahead_waits = prepared, True
         self._name(prepared, self.ticket_ahead)
 
@@ -107,11 +111,12 @@ class LinkEpoch:
             ) from error
 
     def sweep(self, names: Sequence[str]) -> None:
-        """Step 2: whoever entered before can no longer publish. ``names``: listed since step 1.
+        """Step 2: sections that entered earlier can no longer publish. ``names``: listed after step 1.
 
-        All tickets go before the first marker. A listing that runs meanwhile may miss a marker that is
-        deleted and a greater one that is created: an older holder must not pass its check because of
-        that while a ticket of the deleted marker's epoch can still be published (``tests/model``).
+        All tickets are deleted before the first marker. A listing that runs meanwhile may miss both a marker
+        that is being deleted and a greater one that is being created. An older section must not pass its
+        check because of that while a ticket of the deleted marker's epoch can still be published
+        (``tests/model``).
         """
         self.foreign_seen = FOREIGN_NOTE in names
         self.newest_noted = max(filter(None, map(paths.parse_newest_note, names)), default="")
@@ -124,7 +129,7 @@ class LinkEpoch:
     # -- publishing --------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Step 2 once more, without sweeping."""
+        """Step 2 once more, without deleting anything."""
         names = self._storage.names(paths.FENCE)
         check_same(names, self._table, self._storage.base)
         greatest = greatest_epoch(names)
@@ -132,14 +137,14 @@ class LinkEpoch:
             raise LeaseLost(f"epoch {self.number} was superseded by epoch {greatest}")
 
     def now_ms(self) -> int:
-        """The time of the marker's content: an instant before the entry."""
+        """When the marker's content was written, by the store's clock: shortly before the entry."""
         info = self._storage.stat(self.marker)
         if info is None:
             raise LeaseLost(f"epoch {self.number} was superseded")
         return info.mtime_ms
 
     def publish(self, target: str) -> None:
-        """Step 4. ``LeaseLost`` if the marker was swept, ``FileExistsError`` if the target exists."""
+        """Step 4. Raises ``LeaseLost`` if the marker was swept, ``FileExistsError`` if the target exists."""
         try:
             links(self._storage).link(self.marker, target, durable=True)
         except FileNotFoundError as error:
@@ -149,8 +154,8 @@ class LinkEpoch:
         return links(self._storage).same_file(self._content or self.marker, target)
 
     def publish_ahead(self, target: str) -> None:
-        """Step 4 for the file that is published first. Its ticket is of no more use, so it moves: the
-        target's name holds a time that only this section gives."""
+        """Step 4, for the file that is published first. A rename cannot replace another section's file here:
+        the target's name holds a time that only this section gives."""
         try:
             links(self._storage).rename(self.ticket_ahead, target)
         except FileNotFoundError as error:
@@ -161,7 +166,7 @@ class LinkEpoch:
         return self._ahead is not None and links(self._storage).same_file(self._ahead, target)
 
     def _failed(self, ticket: str, target: str) -> LeaseLost | CorruptTable:
-        if self._storage.stat(ticket) is not None:  # then it is the target's folder that is not there
+        if self._storage.stat(ticket) is not None:  # then the target's folder is missing
             return CorruptTable(
                 "the folder is missing in which this was to become visible: the table was removed in"
                 " part. Nothing was published; bring the folder back, or remove the rest of the table",
@@ -171,7 +176,7 @@ class LinkEpoch:
         return LeaseLost(f"the ticket of epoch {self.number} was swept by a later one")
 
     def replace(self, prepared: str, target: str) -> None:
-        """Step 4 for a file that is there already: a ticket takes its place."""
+        """Step 4, for a target that exists already: a ticket is renamed over it."""
         self.place_ticket(prepared)
         self.check()
         self.put_in_place(target)
@@ -190,14 +195,14 @@ class LinkEpoch:
             _quietly_delete(self._storage, self.ticket_ahead)
 
     def withdraw(self) -> None:
-        """After an entry that failed: the marker goes, too, since a greater one is there."""
+        """Undo an entry that failed. The marker may be deleted because a greater one exists."""
         self.leave()
         _quietly_delete(self._storage, self.marker)
 
 
 class LinkFence:
-    """The fence of one table for one process. ``table``: which one it is to be
-    (``publish.table_identity``), None: any."""
+    """The fence of one table, as one process uses it. ``table``: the identity that the table must have
+    (``publish.table_identity``); None accepts any."""
 
     def __init__(self, storage: Storage, clock: Clock, random: Randomness, table: str | None = None) -> None:
         self._storage = storage
@@ -208,8 +213,8 @@ class LinkFence:
         self._greatest = 0
 
     def enter(self, content: str | None = None, ahead: str | None = None) -> LinkEpoch:
-        """Steps 1 and 2."""
-        if content is None:  # an empty marker makes its folder, where a link does not
+        """Steps 1 and 2; once more above the greatest number if a greater marker turns up."""
+        if content is None:  # creating an empty marker would bring back the folder of a deleted table
             self._seen(self._storage.names(paths.FENCE))
         for _ in range(_ENTRIES_MAX):
             epoch = self._epoch(content)
@@ -234,7 +239,7 @@ class LinkFence:
         return LinkEpoch(self._storage, number, identity, content, self._table)
 
     def _seen(self, names: Sequence[str]) -> int:
-        """The greatest number among them. ``TableReplaced`` for another table's names."""
+        """The greatest marker's number among ``names``. ``TableReplaced`` if they are another table's."""
         check_same(names, self._table, self._storage.base)
         greatest = greatest_epoch(names)
         self._greatest = max(self._greatest, greatest)
@@ -242,12 +247,12 @@ class LinkFence:
 
 
 def greatest_epoch(names: Sequence[str]) -> int:
-    """Of the markers among these names; 0 if there is none."""
+    """The greatest number of a marker among these names; 0 if there is none."""
     return max((n for n in map(paths.parse_epoch, names) if n is not None), default=0)
 
 
 def _quietly_delete(storage: Storage, path: str) -> None:
-    """The next holder sweeps it anyway."""
+    """Delete; failures do not matter, since the next section sweeps the file."""
     try:
         storage.delete(path)
     except OSError:
@@ -255,9 +260,10 @@ def _quietly_delete(storage: Storage, path: str) -> None:
 
 
 def note_newest(storage: Storage, time: str) -> None:
-    """Before a file with the newest time leaves the timeline, under the lock: it is not given again.
+    """Note that no instant may get this time or an earlier one. Call it under the lock, before the file with
+    the newest time leaves the timeline.
 
-    Somebody may have read up to that time; an instant at or below it would never be seen by him.
+    A reader may have read up to that time, and would never see an instant at or below it.
     """
     try:
         storage.put_new(paths.newest_note(time), b"", durable=True)

@@ -1,25 +1,29 @@
-"""THE primitive that publishes: every timeline file of mainstem that makes something visible or
-promises something passes through ``Publisher.publish``; ``_section`` is the whole of it, in numbered steps.
+"""The one way to publish: every timeline file of mainstem that shows or promises something passes through
+``Publisher.publish``. ``_section`` is all of it, in numbered steps.
 
-(``Publisher.guarded`` is the same section for what replaces a pointer instead of adding an instant: the
-archive's switch. ``Publisher.begin`` makes the one file that promises nothing yet, the request of a write,
-without the fence.)
+Two relatives: ``Publisher.guarded`` runs the same kind of section for work that replaces a file instead of
+adding an instant (the archive's ``_version_``, say). ``Publisher.begin`` creates the one file that promises
+nothing yet, the request of a write, and does not enter the fence.
 
-On a table with a metadata table the section publishes two files (``Ahead``): both are in the fence from the
-entry on, both times lie above everything on both timelines, the first below the second, and
-the metadata table's file is durable before the data table's is linked. A crash, or a successor, between the
-two leaves the metadata table's instant completed and the data table's pending, which every reader hides.
+**Two files.** On a table with a metadata table the section publishes two files (``Ahead``). Both are in the
+fence from the entry on. Both times lie above everything on both timelines, the metadata table's below the
+data table's. The metadata table's file is durable before the data table's is linked. If the process dies or
+is superseded between the two, the instant is completed on the metadata table and pending on the data table,
+and every reader hides it.
 
-A section that was superseded publishes nothing more, takes a new lease and starts again.
+A superseded section publishes nothing more, takes a new lease and starts again.
 
-**Why begin needs no fence.** A request shows nothing and deletes nothing. What rests on it is this: its time
-T is nobody else's, and lies above all that completed before it was visible. The first: T lies above all that
-was listed under the lock, its heartbeat and its request are created exclusively, and what begins has odd
-milliseconds, what is published in the fence even ones. The second is looked up after the request is
-there: if the timeline shows what was published meanwhile with a time that is not below T, the request goes
-and another T is tried. So a process that stood still and lost the lock finds out. A section that listed the
-timeline just before such a late request does not know of it. That is no harm: only a restore takes away what
-it finds pending, and a commit that meets a restore requested after itself gives up.
+**Why begin needs no fence.** A request shows nothing and deletes nothing. It must only keep two promises:
+
+- *No other instant has its time T.* T lies above everything listed under the lock; heartbeat and request are
+  created exclusively; writes begin at odd milliseconds, and what the fence publishes has even ones.
+- *T lies above everything that completed before the request was visible.* ``begin`` lists the timeline again
+  once the request is there. If something was published meanwhile with T or a later time, it removes the
+  request and tries another T. So a process that stood still and lost the lock finds out.
+
+A section that listed the timeline just before such a late request does not know of it. That does no harm:
+only a restore removes what it finds pending, and a commit that finds a restore requested after its own T
+gives up.
 """
 
 from __future__ import annotations
@@ -55,7 +59,7 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True)
 class Held:
-    """What it cost to get and keep the lock: attempts, and milliseconds held and waited for."""
+    """What the lock cost: attempts, milliseconds held, milliseconds waited for it."""
 
     attempts: int = 1
     held_ms: float = 0.0
@@ -64,8 +68,11 @@ class Held:
 
 @dataclass(frozen=True)
 class Published(Generic[T]):
-    """What one publication did: ``target`` is visible, completed at ``time``; or the checks ended it with a
-    ``decision``, and both are None; or, all three None, there was nothing to publish."""
+    """What one publication did.
+
+    Either ``target`` is visible, completed at ``time``; or the caller's checks ended it with a ``decision``,
+    and the other two are None; or there was nothing to publish, and all three are None.
+    """
 
     time: str | None = None
     target: str | None = None
@@ -75,7 +82,7 @@ class Published(Generic[T]):
 
 @dataclass(frozen=True)
 class Begun:
-    """A write that was begun: its requested time."""
+    """A write that has begun. ``time``: its requested time."""
 
     time: str
     held: Held
@@ -86,9 +93,9 @@ class Ahead:
     """A file of the metadata table's timeline that becomes visible just before the published one.
 
     ``name(time)``: its name there; ``prepared``: a durable private file with its content; ``folders`` of the
-    metadata table are made durable behind it. ``ready`` is called under the lock, after the caller's checks,
-    with that timeline: it makes the files of the instant's earlier states and says whether the instant is
-    still to be published there.
+    metadata table are made durable after it. ``ready`` is called under the lock, after the caller's checks,
+    with the metadata table's timeline. It creates the instant's requested and inflight files there and
+    returns whether the instant must still be published.
     """
 
     folders: tuple[str, ...]
@@ -109,7 +116,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Guarded:
-    """What work under the lock may do (``Publisher.guarded``). The timeline was listed in this epoch."""
+    """What work under the lock may use (``Publisher.guarded``). The timeline was listed in this epoch."""
 
     storage: Storage
     lease: Lease
@@ -117,15 +124,15 @@ class Guarded:
     timeline: ActiveTimeline
 
     def check(self) -> None:
-        """Raises ``LeaseLost`` when another holder took over: nothing may be deleted any more."""
+        """Raises ``LeaseLost`` if another section took over: then nothing may be deleted any more."""
         self.lease.check()
         self.epoch.check()
 
     def replace(self, prepared: str, target: str) -> None:
-        """Put ``prepared`` in the place of ``target``, in one step, unless superseded (``LeaseLost``).
+        """Replace ``target`` by ``prepared`` in one step. Raises ``LeaseLost`` if superseded.
 
-        Whoever took over either made this impossible, or lists what this section did. Another ``OSError``
-        leaves open whether it took effect.
+        A section that took over has either made this impossible or sees what this one did. After any other
+        ``OSError`` it may or may not have taken effect.
         """
         self.lease.check()
         self.epoch.replace(prepared, target)
@@ -133,7 +140,7 @@ class Guarded:
 
 @dataclass(frozen=True)
 class _Order(Generic[T]):
-    """What is to be published: the arguments of ``Publisher.publish``."""
+    """The arguments of ``Publisher.publish``."""
 
     target: Callable[[str], str]
     prepared: str | Callable[[ActiveTimeline], str | None] | None
@@ -144,13 +151,13 @@ class _Order(Generic[T]):
 
     @property
     def on_both(self) -> bool:
-        """Whether the time must lie above the metadata table's times, too."""
+        """Whether the time must also lie above the metadata table's times."""
         return self.ahead is not None or self.folder != paths.TIMELINE
 
 
 @dataclass
 class _Try:
-    """A time that a begin has the heartbeat of. ``put``: its request may be there, made by this begin."""
+    """A time whose heartbeat this ``begin`` made. ``put``: it may have created the request, too."""
 
     time: str
     put: bool = False
@@ -161,9 +168,10 @@ def _completed(timeline: ActiveTimeline) -> set[str]:
 
 
 def _release(lease: Lease) -> None:
-    """Also when an interrupt (Ctrl-C) comes just now: everybody else waits for a lock that is kept.
+    """Release the lock, even if an interrupt (Ctrl-C) comes just now: all other processes wait for it.
 
-    Tidying must not turn a visible commit into an error: a lock that is not given back expires."""
+    Failures are ignored. They must not turn a visible commit into an error, and a lock that is kept
+    expires."""
     try:
         _quietly(lease.release)
     except BaseException:
@@ -183,8 +191,8 @@ class Publisher:
 
     ``wait_ms`` is ``hoodie.time.generator.max_expected_clock_skew_ms``; an ``exclusive`` table
     (``hoodie.mainstem.exclusive=true``) waits 0 until another kind of writer is seen. ``table``: the identity
-    of the table that was opened; nothing is begun on another one (``TableReplaced``), as ``fence`` sees to it
-    that nothing is published there.
+    of the table that was opened. No write begins on another one (``TableReplaced``); ``fence`` ensures that
+    nothing is published there.
     """
 
     def __init__(
@@ -199,9 +207,9 @@ class Publisher:
         self._reader = TimelineReader(seams.storage)
         self._metadata_reader = TimelineReader(seams.storage, paths.METADATA_TIMELINE)
         self._metadata_seen: ActiveTimeline | None = None
-        #: the newest time that this process gave, or found to be given
+        #: the newest time that this process gave, or found noted in the fence's folder
         self._last_time = ""
-        #: another kind of writer was noted in the fence's folder, as last listed for a begin
+        #: whether the fence's folder, when a begin listed it last, noted another kind of writer
         self._foreign_seen: bool | None = None
 
     def timeline(self) -> ActiveTimeline:
@@ -235,23 +243,23 @@ class Publisher:
     ) -> Published[T]:
         """Publish one file. ``target(time)`` names it inside the timeline folder.
 
-        ``prepared`` is a durable private file with the content (None: an empty file), or makes one under
-        the lock from the timeline listed there (a plan must know every instant completed before its own
-        time); if it makes none, nothing is published. ``decide`` raises to refuse, or returns a value to
-        end without publishing; ``before_link(time)`` runs with the time chosen. ``ahead``: a file of the
-        metadata table that goes first. ``folder``: the timeline that the file goes to; for the metadata
-        table's, the time lies above both timelines.
+        ``prepared`` is a durable private file with the content (None: an empty file). Or it is a function
+        that makes one under the lock, from the timeline listed there: a plan must know every instant
+        completed before its own time. If it returns None, nothing is published. ``decide`` raises to refuse,
+        or returns a value to end without publishing. ``before_link(time)`` runs once the time is chosen.
+        ``ahead``: a file of the metadata table that is published first. ``folder``: the timeline that gets
+        the file; if it is the metadata table's, the time lies above both timelines.
 
-        Raises ``LockUnavailable``, ``LeaseLost`` (after many superseded attempts, nothing published),
-        ``OutcomeUnknown`` (the link failed in a way that leaves open whether it took effect).
+        Raises ``LockUnavailable``, ``LeaseLost`` (superseded many times, nothing published),
+        ``OutcomeUnknown`` (the link failed, and may or may not have taken effect).
         """
         order = _Order(target, prepared, decide, before_link, ahead, folder)
         published, held = self._attempts("publishing", self._section, order)
         return replace(published, held=held)
 
     def _section(self, lease: Lease, order: _Order[T]) -> Published[T]:
-        """One critical section, the lock held."""
-        # 1. A plan is made of the timeline as it is under the lock.
+        """One critical section; the lock is held."""
+        # 1. A plan is made from the timeline as listed under the lock.
         content, planned_on = order.prepared, None
         if callable(content):
             planned_on = self._reader.load()
@@ -259,11 +267,11 @@ class Publisher:
             content = content(planned_on)
             if content is None:
                 return Published()
-        # 2. Enter the fence: whoever held the lock before publishes nothing any more.
+        # 2. Enter the fence: earlier holders of the lock publish nothing any more.
         ahead = order.ahead
         epoch = self._fence.enter(content, None if ahead is None else ahead.prepared)
         try:
-            # 3. What is there now? All that others published is in this listing; the caller decides by it.
+            # 3. List the timeline. It shows everything that others published; the caller decides by it.
             timeline = self._reader.load()
             if planned_on is not None and _completed(timeline) != _completed(planned_on):
                 raise LeaseLost("an instant completed while the plan was made under the lock")
@@ -281,7 +289,7 @@ class Publisher:
                 if ahead is not None and ahead.ready(metadata):
                     newest = first = self._times.next(self._seams.clock.now_ms(), newest)
             time = self._times.next(self._seams.clock.now_ms(), newest)
-            # 5. No clock of another writer shows an earlier time when the lock is free again.
+            # 5. Wait out the skew: once the lock is free, no other writer's clock shows an earlier time.
             self._seams.clock.sleep_ms(wait_ms)
             # 6. The metadata table's file becomes visible, and durable.
             if ahead is not None and first is not None:
@@ -299,15 +307,15 @@ class Publisher:
             epoch.leave()
 
     def _go_ahead(self, epoch: Epoch, lease: Lease, ahead: Ahead, time: str) -> None:
-        """Publish the metadata table's file, durably: a crash of the machine must not keep only the other."""
+        """Publish the metadata table's file, durably: a crash must not keep only the data table's."""
         lease.check()
         target = f"{paths.METADATA_TIMELINE}/{ahead.name(time)}"
         self._link(epoch.publish_ahead, epoch.published_ahead, target, durable=False)
         self._seams.storage.settle([], ahead.folders, durable=True)
 
     def _refuse_beside_restore(self, timeline: ActiveTimeline, order: _Order[T]) -> None:
-        """While a restore is pending, nothing else is published: it may be what the restore removes, or
-        rest on it (``services.restoring``)."""
+        """While a restore is pending, publish nothing else: the restore might remove it, or something that it
+        rests on (``services.restoring``)."""
         waiting = pending_restores(timeline)
         instant = parse_instant(order.target(timeline.newest_time)) if waiting else None
         if waiting and (instant is None or instant.action != RESTORE):
@@ -326,21 +334,21 @@ class Publisher:
         *,
         durable: bool = True,
     ) -> None:
-        """``linked`` tells whether the target is ours, when ``link`` has failed."""
+        """Call ``link``. If it fails, ``linked`` tells whether the target is ours all the same."""
         storage = self._seams.storage
         try:
             link(target)
         except NotDurable as error:
             raise _unsynced(target, error, storage.base) from error
         except (FileExistsError, LeaseLost) as error:
-            # On a network file system a call whose reply was lost is repeated, and then fails.
+            # A network file system repeats a call whose reply was lost, and the repetition fails.
             if self._applied(lambda: linked(target), target, error, durable):
                 return
             if isinstance(error, LeaseLost):
                 raise
             raise LeaseLost(f"{target} was created by another holder of the lock") from error
         except OSError as error:
-            # The target's name is ours alone: if it is there, the reply was lost, not the effect.
+            # Only this section gives the target's name: if it exists, the link worked and its reply was lost.
             if self._applied(lambda: storage.stat(target) is not None, target, error, durable):
                 return
             kind = "the disk is full" if error.errno == errno.ENOSPC else str(error)
@@ -349,7 +357,7 @@ class Publisher:
             ) from error
 
     def _applied(self, look: Callable[[], bool], target: str, error: Exception, durable: bool) -> bool:
-        """What ``look`` says; ``OutcomeUnknown`` where storage does not answer."""
+        """What ``look`` returns. Raises ``OutcomeUnknown`` if storage does not answer."""
         storage = self._seams.storage
         try:
             applied = look()
@@ -369,10 +377,11 @@ class Publisher:
     # -- begin -------------------------------------------------------------------------------------
 
     def begin(self, action: str, heartbeats: Heartbeats) -> Begun:
-        """Make the request of a write: its time lies above everything that completed before.
+        """Create the request of a write; its time lies above everything that completed before.
 
-        The write beats from before the request is there. Raises ``LockUnavailable``, ``Unsupported`` beside a
-        pending restore, ``TableReplaced``, ``LeaseLost``, ``OSError``; nothing of a request stays then.
+        The write's heartbeat exists before the request does. Raises ``LockUnavailable``, ``Unsupported``
+        beside a pending restore, ``TableReplaced``, ``LeaseLost``, ``OSError``; it removes its requests and
+        heartbeats then, as far as storage lets it.
         """
         if self._foreign_seen is None:
             self._look_at_fence()
@@ -382,8 +391,9 @@ class Publisher:
                 (time, before), held = self._attempts(
                     "beginning", self._request, action, heartbeats, tried
                 )
-                # 5. It is there, and nobody holds the lock for us any more. Is it still the table that was
-                #    opened? Did nothing complete before the request was there whose time is not below?
+                # 5. The request is there, and the lock is free again. List the fence and the timeline once
+                #    more: is it still the table that was opened, are request and heartbeat there, and does
+                #    every instant published meanwhile have an earlier time?
                 noted, timeline = self._look_at_fence(), self._reader.load()
                 self._refuse_to_begin(timeline)
                 there = timeline.has(f"{time}.{action}.{REQUESTED}") and heartbeats.kept(time)
@@ -401,25 +411,25 @@ class Publisher:
     def _request(
         self, lease: Lease, action: str, heartbeats: Heartbeats, tried: list[_Try]
     ) -> tuple[str, ActiveTimeline]:
-        """The critical section of ``begin``. ``tried``: what it left when it was superseded."""
+        """The critical section of ``begin``. ``tried``: heartbeats and requests of superseded attempts."""
         self._take_back(action, heartbeats, tried)  # of an attempt that was superseded
-        # 1. What is there now? A time above everything listed.
+        # 1. List the timeline; choose a time above everything listed.
         timeline = self._reader.load()
-        if not timeline.names:  # it may be gone, and what is made now would bring its folder back
+        if not timeline.names:  # the table may be gone, and a heartbeat made now would bring its folder back
             self._look_at_fence()
         self._refuse_to_begin(timeline)
         wait_ms = self._wait.ms(timeline, foreign_seen=bool(self._foreign_seen))
         newest = max(timeline.newest_time, self._last_time)
         time = self._times.next(self._seams.clock.now_ms(), newest, begins=True)
-        # 2. Its heartbeat, which nobody else has.
+        # 2. Create its heartbeat, exclusively. If it exists, another begin has this time: take the next one.
         while not heartbeats.reserve(time):
             time = self._times.next(self._seams.clock.now_ms(), time, begins=True)
         one = _Try(time)
         tried.append(one)
-        # 3. No clock of another writer shows an earlier time when the lock is free again.
+        # 3. Wait out the skew: once the lock is free, no other writer's clock shows an earlier time.
         self._seams.clock.sleep_ms(wait_ms)
         lease.check()
-        # 4. The request, exclusively.
+        # 4. Create the request, exclusively.
         name, one.put = f"{time}.{action}.{REQUESTED}", True
         try:
             self._seams.storage.put_new(paths.timeline_file(name), b"", durable=False)
@@ -429,20 +439,23 @@ class Publisher:
         return time, timeline
 
     def _take_back(self, action: str, heartbeats: Heartbeats, tried: list[_Try]) -> None:
-        """Nobody has seen more of these writes than their requests: they go."""
+        """Remove requests and heartbeats of attempts that failed: there is nothing else of these writes."""
         while tried:
             if tried[-1].put:
                 _quietly(lambda: self._remove_request(f"{tried[-1].time}.{action}.{REQUESTED}"))
             heartbeats.stop(tried.pop().time)
 
     def _remove_request(self, name: str) -> None:
-        """Not if the write went on: then it is another writer's, which had this time before."""
+        """Remove a request, unless the timeline shows more of its instant: then it is another writer's."""
         instant = name.partition(".")[0]
         if not any(n.startswith(instant) and n != name for n in self._reader.load().names):
             self._seams.storage.delete(paths.timeline_file(name))
 
     def _look_at_fence(self) -> str:
-        """The greatest time that was noted there; ``TableReplaced`` if the table is another one."""
+        """List the fence's folder; return the greatest time noted there ("": none).
+
+        Raises ``TableReplaced`` if this is not the table that was opened.
+        """
         names = self._seams.storage.names(paths.FENCE)
         check_same(names, self._table, self._seams.storage.base)
         self._foreign_seen = FOREIGN_NOTE in names
@@ -461,10 +474,10 @@ class Publisher:
     # -- replace -----------------------------------------------------------------------------------
 
     def guarded(self, work: Callable[[Guarded], T]) -> T:
-        """Run ``work`` under the lock, in an epoch of its own; it may replace one file, and delete.
+        """Run ``work`` under the lock, in an epoch of its own. It may replace one file, and delete files.
 
-        ``work`` looks at the world through what it is given, and runs again from the start when it was
-        superseded. Raises what ``publish`` raises, and what ``work`` does.
+        ``work`` decides only by what it is given, and runs again from the start if it was superseded. Raises
+        what ``publish`` and ``work`` raise.
         """
 
         return self._attempts("working", self._guarded, work)[0]
@@ -479,7 +492,7 @@ class Publisher:
     def _attempts(
         self, doing: str, section: Callable[Concatenate[Lease, P], T], *given: P.args, **named: P.kwargs
     ) -> tuple[T, Held]:
-        """What the section returns, run under the lock; once more where it was superseded."""
+        """Run ``section`` under the lock, again if superseded; return its result and the lock's cost."""
         clock = self._seams.clock
         began = clock.monotonic_ms()
         held = 0.0
@@ -511,9 +524,9 @@ class Publisher:
 
 
 def _overtaken(time: str, before: ActiveTimeline, after: ActiveTimeline) -> bool:
-    """Whether something was published between two listings whose time is not below ``time``.
+    """Whether something with ``time`` or a later time was published between the two listings.
 
-    Writes that have only begun are not published; those that began later have later times.
+    Writes that have only begun do not count: they are not published.
     """
     for instant in map(parse_instant, after.names - before.names):
         if instant is None or (instant.action == DELTACOMMIT and not instant.is_completed):
@@ -524,7 +537,7 @@ def _overtaken(time: str, before: ActiveTimeline, after: ActiveTimeline) -> bool
 
 
 def _unsynced(target: str, error: OSError, base: str) -> OutcomeUnknown:
-    """A failure after the link: what is published stays so."""
+    """The error for a failure after the link: the file stays visible."""
     name = target.rpartition("/")[2]
     return OutcomeUnknown(
         f"{name} is visible, but a step after its publication failed ({error}): it may not"

@@ -1,7 +1,7 @@
-"""How long a section waits before it lets go of the lock: Hudi's wait for skewed clocks, or not at all.
+"""How long a section waits before it publishes: Hudi's wait for skewed clocks, or not at all.
 
-A table that is declared ``hoodie.mainstem.exclusive=true`` needs none, as long as no other kind of writer has
-touched it: whose a file of the timeline is, its first bytes tell.
+A table declared ``hoodie.mainstem.exclusive=true`` needs no wait until another kind of writer touches it. The
+first bytes of a timeline file tell which kind of writer made it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class MixedWritersWarning(UserWarning):
 
 
 class SkewWait:
-    """Of one table, for one process. ``wait_ms`` and ``exclusive`` as ``Publisher`` has them."""
+    """The wait on one table, in one process. ``wait_ms``, ``exclusive``: see ``Publisher``."""
 
     def __init__(self, storage: Storage, *, wait_ms: int, exclusive: bool) -> None:
         self._storage = storage
@@ -35,7 +35,7 @@ class SkewWait:
         self._known: set[str] = set()
 
     def ms(self, timeline: ActiveTimeline, *, foreign_seen: bool) -> int:
-        """Hudi's wait, or 0 on an exclusive table that no other kind of writer has touched."""
+        """Hudi's wait in milliseconds; 0 on an exclusive table that only mainstem has touched."""
         if not self._exclusive or foreign_seen:
             return self._wait_ms
         undecided = False
@@ -66,17 +66,19 @@ class SkewWait:
             inflight = f"{instant.requested}.{instant.action}.{INFLIGHT}"
             return True if timeline.has(inflight) else self._beats(instant) or self._marked(name) or None
         if instant.state == INFLIGHT and instant.action not in (COMMIT, DELTACOMMIT):
-            # Inflight files of services are empty; their plan tells who made them.
+            # Inflight files of services are empty; the plan tells which kind of writer made them.
             return self._marked(f"{instant.requested}.{instant.action}.{REQUESTED}")
         if instant.state == INFLIGHT:
             return self._inflight_is_ours(instant, timeline)
         return self._marked(name)
 
     def _inflight_is_ours(self, instant: Instant, timeline: ActiveTimeline) -> bool | None:
-        """Inflight files of writes are not synced: a killed writer or a crash of the machine may leave
-        less than the mark, or zeros. So a completed instant is judged by its completed file, and a
-        pending one is another writer's only if the file is a container without our mark, as far as it
-        would stand: nobody's schema is shorter, nor has it zeros.
+        """Whether the inflight file of a write is ours; None if it does not show.
+
+        Inflight files are not synced: a killed writer or a crash of the machine may leave a file that ends
+        before the mark, or one of zeros. So a completed instant is judged by its completed file. A pending
+        one counts as another writer's only if its file is a container, is long enough to hold our mark, holds
+        no zeros there, and lacks the mark: every writer's schema is longer than that and has no zeros.
         """
         try:
             head = self._head(instant.file_name)  # once: its writer may be filling it just now
@@ -97,7 +99,7 @@ class SkewWait:
             return True  # rolled back since the listing
 
     def _beats(self, instant: Instant) -> bool:
-        """Whether a writer of ours holds an instant that was just begun: Java's heartbeats are empty."""
+        """Whether the heartbeat of an instant that has just begun is ours: Java's heartbeats are empty."""
         try:
             content = self._storage.read(paths.heartbeat(instant.requested), max_bytes=HEARTBEAT_BYTES_MAX)
         except FileNotFoundError:

@@ -1,22 +1,23 @@
-"""Private files: what gets its place only after a look, or under the lock, is written here first.
+"""Private files: content that appears only after a last look, or under the lock, is written here first.
 
-(What needs neither is the store's business: ``put_new`` and ``put`` show a file whole or not at all.)
+(Other files do not need this: ``Storage.put_new`` and ``put`` show a file whole or not at all.)
 
-A private file has a name that nobody else has (``private_name``; whose it is stands first in it), and gets
-its place from there in one step:
+A private file has a unique name (``private_name``), which begins with its owner: an instant's time, or a
+word. It gets its final name in one step:
 
-- ``put``, ``put_once``, ``put_whole``: a new file. Several may make it at once; the first one's stays.
-- ``put_over``: in the place of what is there; ``replace_guarded``: the same behind the fence.
+- ``put``, ``put_once``, ``put_whole``: a new file. If several processes make it at once, the first one's
+  stays.
+- ``put_over``: replaces the file that is there; ``replace_guarded``: the same behind the fence.
 - ``prepared``, ``preparing``: the content of an instant, for ``publish.publisher``.
 
-**Durable** is the content, before the file gets its place (where ``durable`` says so); the name in its place
-is when the caller has made the folder durable.
+**Durability.** The content is durable before the file gets its final name (where ``durable`` says so). The
+final name is durable once the caller has synced its folder.
 
-**A crash** leaves the private file. Nobody reads it. Whoever ends the plan in whose name it stands removes it
-(``services.other_attempts``), and the sweep of leftovers what is old (``writers.leftovers``).
+**A crash** leaves the private file, which no reader looks at. The process that completes the plan it was made
+for removes it (``services.other_attempts``); ``writers.leftovers`` removes old ones.
 
-**A process that was stopped and wakes up** may find its private file removed: then nothing gets a place any
-more (``Swept``). So removing private files ends whatever is still on its way.
+**A process that was stopped and wakes up** may find its private file removed, and then cannot give it a final
+name (``Swept``). So removing private files ends every attempt that is still under way.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ Content = storage_protocol.Content | Callable[[Upload], object]
 
 
 class Swept(FileNotFoundError):
-    """The private file was removed before it got its place: somebody ended what it was made for."""
+    """The private file was removed before it got its final name: another process ended its plan."""
 
 
 class Replacing(Protocol):
@@ -52,12 +53,12 @@ class Replacing(Protocol):
 
 
 def private_name(random: Randomness, owner: str) -> str:
-    """Path of a private file that nobody else has. ``owner``: an instant's time, or a word for what it is."""
+    """A new, unique path of a private file. ``owner``: an instant's time, or a word for what it is."""
     return paths.prepared(owner, f"{random.getrandbits(64):016x}")
 
 
 def prepare(seams: Seams, owner: str, data: bytes) -> str:
-    """A durable private file with this content; whoever asks for it removes it (``delete_quietly``)."""
+    """Write a durable private file with this content. The caller removes it (``delete_quietly``)."""
     path = private_name(seams.random, owner)
     seams.storage.put_new(path, data, durable=True)
     return path
@@ -65,9 +66,9 @@ def prepare(seams: Seams, owner: str, data: bytes) -> str:
 
 @contextmanager
 def preparing(seams: Seams, owner: str) -> Iterator[Callable[[bytes], str]]:
-    """Makes private files as ``prepare``, as often as it is called; all of them go when the block ends.
+    """A function that makes private files as ``prepare`` does; all are removed when the block ends.
 
-    For content that is made under the lock, and anew when the section was superseded.
+    For content that is made under the lock, and made again if the section is superseded.
     """
     made: list[str] = []
 
@@ -84,13 +85,13 @@ def preparing(seams: Seams, owner: str) -> Iterator[Callable[[bytes], str]]:
 
 @contextmanager
 def prepared(seams: Seams, owner: str, data: bytes) -> Iterator[str]:
-    """A durable private file for the time of the block: the content of a file about to be published."""
+    """A durable private file that is removed when the block ends: the content of a file to publish."""
     with preparing(seams, owner) as make:
         yield make(data)
 
 
 def begin(seams: Seams, owner: str, data: bytes) -> tuple[str, Upload]:
-    """As ``prepare``, but not durable before its sink is settled, with others."""
+    """As ``prepare``, but durable only once the caller settles the sink, together with others."""
     path = private_name(seams.random, owner)
     sink = seams.storage.upload(path)
     sink.append([data])
@@ -98,12 +99,12 @@ def begin(seams: Seams, owner: str, data: bytes) -> tuple[str, Upload]:
 
 
 def forget(seams: Seams, private: str) -> None:
-    """Remove a private file after its publication, which must not fail for that any more."""
+    """Remove a private file after its publication, which must not fail because of this."""
     delete_quietly(seams.storage, private)
 
 
 def delete_quietly(storage: Storage, path: str) -> None:
-    """Remove a private file, now or, if that fails, with a later sweep."""
+    """Remove a private file. If that fails, a later sweep removes it."""
     try:
         storage.delete(path)
     except OSError:
@@ -116,7 +117,7 @@ def delete_quietly(storage: Storage, path: str) -> None:
 def create_once(
     storage: Storage, path: str, data: storage_protocol.Content = b"", *, durable: bool = False
 ) -> bool:
-    """A new file, whole; False if somebody made it before."""
+    """Create a file whole; False if it exists already."""
     try:
         storage.put_new(path, data, durable=durable)
     except FileExistsError:
@@ -125,7 +126,7 @@ def create_once(
 
 
 def put(storage: Storage, private: str, target: str) -> None:
-    """Give a private file its place, in one step; the private name stays.
+    """Give a private file its final name in one step; the private name stays.
 
     ``FileExistsError`` if the name is taken, ``FileNotFoundError`` if the private file was removed.
     """
@@ -133,12 +134,12 @@ def put(storage: Storage, private: str, target: str) -> None:
 
 
 def is_same(storage: Storage, private: str, target: str) -> bool:
-    """Whether both names are there and are names of one file: ``put`` took effect although it failed."""
+    """Whether both names exist and name one file: then a ``put`` that failed took effect after all."""
     return links(storage).same_file(private, target)
 
 
 def put_once(storage: Storage, private: str, target: str) -> bool:
-    """As ``put``; False if somebody made it before."""
+    """As ``put``; False if the target exists already."""
     try:
         put(storage, private, target)
     except FileExistsError:
@@ -156,12 +157,12 @@ def put_whole(
     wanted: Callable[[], bool],
     marker: str | None = None,
 ) -> bool:
-    """Make a file that somebody may end: private file, a look whether it is wanted, its place.
+    """Make a file that another process may call off: write it privately, ask ``wanted``, give it its name.
 
-    ``private``: a name that no other attempt has; it is gone afterwards. ``wanted`` is asked when the private
-    file is whole, just before the file appears; ``marker``: an empty file that is made in between, for
-    rollbacks. True if the file appeared by this call; False if it is not wanted, or the name is taken:
-    whoever makes it, it is the same. Raises ``Swept``, and what writing raises.
+    ``private``: a name that no other attempt has; removed afterwards. ``wanted`` is called when the private
+    file is whole, just before the file appears. ``marker``: an empty file that is created in between, for
+    rollbacks. Returns True if this call made the file appear; False if it is not wanted, or if the name is
+    taken: every attempt makes the same content. Raises ``Swept``, and what writing raises.
     """
     try:
         _fill(storage, private, content, durable)
@@ -193,15 +194,15 @@ def _fill(storage: Storage, private: str, content: Content, durable: bool) -> No
 
 
 def put_over(storage: Storage, private: str, target: str) -> None:
-    """Put a private file in the place of what is there, if anything is, in one step."""
+    """Rename a private file to ``target`` in one step, replacing a file that is there."""
     links(storage).rename(private, target)
 
 
 def replace_guarded(section: Replacing, random: Randomness, owner: str, target: str, data: bytes) -> None:
-    """This content in the place of a file's, durable and behind the fence.
+    """Replace a file's content, durably and behind the fence.
 
-    Hadoop's checksum of the old content goes first. ``LeaseLost`` where the lock was taken over; another
-    ``OSError`` leaves open whether it took effect.
+    Deletes Hadoop's checksum of the old content first. Raises ``LeaseLost`` if another section took over;
+    after any other ``OSError`` the replacement may or may not have taken effect.
     """
     storage = section.storage
     private = private_name(random, owner)

@@ -1,13 +1,14 @@
-"""Which table lies at a path: one that was deleted and made anew there is another one.
+"""Tells which table lies at a path: a table that was deleted and made anew there is another table.
 
-A note in the fence's folder, ``table-<random text>``, which nobody changes or removes: it is there as long
-as the table is and comes to no other one. Whoever opens a table remembers a note, and whatever is published
-looks for that note in the listings of the folder that the fence makes anyway. So nobody who opened the one
-table publishes on, cleans or archives the other: he does not find his note there.
+The identity is a note in the fence's folder, an empty file ``table-<random text>``. No process changes or
+removes it, so it lasts as long as the table, and no other table gets it. A process remembers the note of the
+table that it opens, and looks for it whenever it begins or publishes something, in listings of the folder
+that are made anyway. If the table was replaced, the note is missing there, and the process publishes, cleans
+and archives nothing (``TableReplaced``).
 
-Made with a table, before its ``hoodie.properties``; for a table of another engine by the first writer of
-ours. Two that begin at once may each make one, and both notes stay and are right. A copy of the table's
-folder has its notes too.
+The note is made with the table, before ``hoodie.properties``; for a table of another engine, by the first
+mainstem writer. Two writers that do this at once may each make a note; both stay and are valid. A copy of the
+table's folder has the same notes.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from mainstem.truetime.seams import Randomness
 
 
 def known_identity(storage: Storage) -> str | None:
-    """Of the table there; None where no writer of ours was yet. Raises ``OSError``."""
+    """The identity of the table there; None if no mainstem writer was there yet. Raises ``OSError``."""
     found = filter(None, map(paths.parse_table_note, storage.names(paths.FENCE)))
     return min(found, default=None)
 
 
 def note_identity(storage: Storage, random: Randomness) -> str:
-    """As ``known_identity``; where there is none it is made, durably. Raises ``OSError``."""
+    """As ``known_identity``, but makes a note, durably, if there is none. Raises ``OSError``."""
     known = known_identity(storage)
     if known is not None:
         return known
@@ -38,8 +39,10 @@ def note_identity(storage: Storage, random: Randomness) -> str:
 
 
 def check_same(names: Iterable[str], identity: str | None, base: str) -> None:
-    """``names``: a listing of the fence's folder. Raises ``TableReplaced`` if the table is not (any more) the
-    one of this identity; None is any."""
+    """Raises ``TableReplaced`` if the table does not have this identity (None: any table passes).
+
+    ``names``: a listing of the fence's folder.
+    """
     if identity is not None and f"table-{identity}" not in names:
         raise TableReplaced(
             "the table that was opened here is gone: it was deleted, and perhaps another one made at its"
@@ -50,6 +53,6 @@ def check_same(names: Iterable[str], identity: str | None, base: str) -> None:
 
 
 def check_table(storage: Storage, identity: str | None) -> None:
-    """The same with a listing made now."""
+    """As ``check_same``, with a listing made now."""
     if identity is not None:
         check_same(storage.names(paths.FENCE), identity, storage.base)

@@ -49,8 +49,8 @@ class BucketAppender:
     ``token`` is the write token ``<task partition>-<stage>-<attempt>``; the instant makes names unique
     across writers, the token (``FileTokens``) within the instant. ``known_buckets`` (partition -> buckets
     that were seen with the constant NBCC file id) and ``known_partitions`` (seen with their metafile) may be
-    shared by the transactions of a table and save listings. ``surely_alive``: nobody can have rolled back the
-    instant yet.
+    shared by the transactions of a table and save listings. ``surely_alive``: whether no
+    process can have rolled back the instant yet.
     """
 
     def __init__(
@@ -384,8 +384,8 @@ class FileIds:
         known = self._known_ids.get(partition)
         if known is None or bucket not in known:
             known = self._known_ids[partition] = existing_file_ids(self._storage, partition)
-            # Only what a listing showed, and only the constant id: whoever writes that bucket later
-            # sees the same file group. A bucket without a file is looked up again each time.
+            # Only what a listing showed, and only the constant id: later writers of that bucket
+            # see the same file group. A bucket without a file is looked up again each time.
             constant = {b for b, file_id in known.items() if file_id == nbcc_file_id(b)}
             self._known_buckets.setdefault(partition, set()).update(constant)
         return known.setdefault(bucket, nbcc_file_id(bucket))

@@ -70,14 +70,14 @@ class WriterContext:
     def services_sync(self) -> bool:
         """Whether services make durable what they write, before they remove what others had made durable.
 
-        A process that gives up durability (``hoodie.mainstem.fsync=false``) does so for its own writes; for
-        everybody's, only the table can (it was created so).
+        A process that gives up durability (``hoodie.mainstem.fsync=false``) does so for its own writes only;
+        a table that was created with it does so for all.
         """
         return self.options.fsync or FSYNC.read(self.config.raw)
 
     def synced(self) -> AbstractContextManager[None]:
-        """For a service's work: what it writes is durable where ``services_sync`` says so."""
-        always = getattr(self.seams.storage, "synced", None)  # a simulated store always syncs
+        """A block for a service's work: if ``services_sync`` is set, everything written in it is durable."""
+        always = getattr(self.seams.storage, "synced", None)  # the simulator's store always syncs
         return always() if always is not None and self.services_sync else nullcontext()
 
     def timeline(self) -> ActiveTimeline:
@@ -90,34 +90,35 @@ class WriterContext:
             ) from error
 
     def own_schema_in(self, timeline: ActiveTimeline) -> str | None:
-        """The schema of this process's latest commit, if nothing was requested after it that is complete."""
+        """The schema of this process's latest commit, if no completed instant was requested later."""
         name, text = self.own_schema
         newest = timeline.completed[-1:]
         return text if newest and newest[0].file_name == name else None
 
     def check_same_table(self) -> None:
-        """Outside the lock, before something that was remembered of the table is believed.
+        """Check, outside the lock, that this is still the table that was opened.
 
-        Raises ``TableReplaced``, ``OSError``.
+        Call it before relying on something remembered of the table. Raises ``TableReplaced``, ``OSError``.
         """
         check_table(self.seams.storage, self.identity)
 
     def properties(self, section: object = None) -> TableConfig:
-        """``hoodie.properties`` as they are now; in a section under the lock they are read once."""
+        """``hoodie.properties`` as they are now. In one section under the lock they are read only once."""
         if section is None or self.last_read is None or self.last_read[0] is not section:
             self.last_read = (section, load_config(self.seams.storage))
         return self.last_read[1]
 
     @property
     def newest_properties(self) -> TableConfig:
-        """As this process read them last: for what an older state does not harm."""
+        """``hoodie.properties`` as read last, for uses that an older state does not harm."""
         return self.config if self.last_read is None else self.last_read[1]
 
     def reread_config(self, section: object = None) -> None:
-        """Under the lock: the table must still be what the transaction was planned for. Which indexes it has
-        may have changed (``writers.publish_with_metadata``).
+        """Check that the table's properties are still those that the transaction was planned for.
 
-        Raises ``Unsupported``/``Invalid`` naming the changed properties.
+        Called when a write is planned and, with its ``section``, under the lock. The list of indexes may
+        change (``writers.publish_with_metadata``). Raises ``Unsupported`` or ``Invalid``, naming the changed
+        properties.
         """
         found = self.properties(section)
         if found is self.agreed:
@@ -146,9 +147,9 @@ def open_context(
     identity: str | None = None,
     fence: Fence,
 ) -> WriterContext:
-    """Put the parts together; ``config`` is completed by ``given`` already. ``identity``: the table's.
+    """Put the parts together. ``config`` already includes ``given``; ``identity``: the table's.
 
-    Raises ``Invalid`` for a LOCAL table whose zone was not given.
+    Raises ``Invalid`` for a LOCAL table without a zone.
     """
     base = seams.storage.base
     config.check_writable(base)
@@ -185,7 +186,7 @@ def open_context(
 
 
 def _agree_on_zone(storage: Storage, zone: str) -> None:
-    """All mainstem writers of a LOCAL table must mean one zone: the first one says which, by a note."""
+    """Make all mainstem writers of a LOCAL table use one zone: the first one notes it, others must agree."""
     try:
         storage.put_new(paths.ZONE_NOTE, zone.encode(), durable=True)
         return
@@ -203,7 +204,7 @@ def _agree_on_zone(storage: Storage, zone: str) -> None:
 def heartbeats_of(
     seams: Seams, options: WriterOptions, path: Callable[[str], str] = paths.heartbeat
 ) -> Heartbeats:
-    """Heartbeats as a process was asked to keep them; ``path`` as ``Heartbeats`` has it."""
+    """The heartbeats of a process, by its options. ``path``: see ``Heartbeats``."""
     return Heartbeats(
         seams.storage, seams.clock, options.heartbeat_ms, options.heartbeat_misses, path,
         table=options.table_heartbeat,

@@ -3,18 +3,18 @@
 - private files of publications that never finished;
 - metadata table folders left by creators of this table that died or found the table already created;
 - heartbeats and marker folders of instants that are completed or gone (the writer died while tidying);
-- inflight files of services whose plans were executed and archived, or taken back, meanwhile: Java would
-  take one of a compaction for a pending compaction, and miss its plan at every query; on the metadata
-  table's timeline too;
-- data files of an instant that was rolled back while its writer was stopped and that the writer, waking
-  up, still created. Nobody sees them, but once the instant is older than the active timeline Java takes
-  it for an archived, completed one and shows their rows;
-- pending instants of the metadata table whose data instant is not pending (any more), with the log files of
-  those that were rolled back (``metadata.commits.taking_back``);
-- savepoints that were begun long ago: archiving would stop before their instants for good. They go under the
-  lock. Ours are begun and published in one section, so whoever made one is superseded by then.
+- inflight files of services whose plans were executed and archived, or taken back, meanwhile, on both
+  timelines: Java would take a compaction's for a pending compaction, and miss its plan at every query;
+- data files of an instant that was rolled back while its writer was stopped, and that the writer still
+  created when it woke up. No reader shows them at first, but once the instant is older than the active
+  timeline, Java takes it for an archived, completed one and shows their rows;
+- pending instants of the metadata table whose data instant is not pending, with the log files of those that
+  were rolled back (``metadata.commits.taking_back``);
+- savepoints that were begun long ago: archiving would stop before their instants for good. They are removed
+  under the lock. mainstem begins and publishes a savepoint in one section, so its maker is superseded by
+  then.
 
-Nothing else here touches an instant that is pending: that is the work of a rollback, under the lock.
+Nothing else here touches a pending instant: rollbacks do that, under the lock.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ _GONE = "-gone"
 
 
 def sweep_leftovers(ctx: WriterContext, *, thorough: bool) -> None:
-    """Removes leftovers; ``thorough`` also lists all partitions for files of rolled-back instants."""
+    """Removes leftovers. ``thorough`` also lists all partitions, for files of rolled-back instants."""
     storage = ctx.seams.storage
-    # Before the timeline: a heartbeat is older than its requested file.
+    # List before the timeline: a heartbeat is made before its requested file.
     beats = {e.name: e.mtime_ms for e in storage.entries(paths.HEARTBEATS)}
     marked = storage.names(paths.TEMP)
     fence = (e.mtime_ms for e in storage.entries(paths.FENCE))
     store_now_ms = max((*beats.values(), *fence), default=0)  # the store's clock, or a little less
     _sweep_prepared(ctx, beats, store_now_ms)
-    # Before the timeline: a data instant is there before that of the metadata table.
+    # List before the data timeline: a data instant is requested before the metadata table's.
     own = load_timeline(storage, paths.METADATA_TIMELINE)
     timeline = ctx.publisher.timeline()
     _sweep_marks(ctx, timeline)
@@ -66,8 +66,11 @@ def sweep_leftovers(ctx: WriterContext, *, thorough: bool) -> None:
 
 
 def _sweep_attempts(storage: Storage) -> None:
-    """There is a table, so no attempt at one comes to anything any more. What a creator that stood still is
-    about to put in its place goes in one step, not file by file."""
+    """Removes folders of attempts to create this table: it exists, so none of them can succeed.
+
+    Moves each folder away in one step first: a creator that stood still may be about to put it in place, and
+    must not find half of it.
+    """
     for name in sorted(storage.names(paths.OWN)):
         if not name.startswith(paths.CREATING):
             continue
@@ -79,14 +82,17 @@ def _sweep_attempts(storage: Storage) -> None:
 
 
 def _sweep_marks(ctx: WriterContext, timeline: ActiveTimeline) -> None:
-    """A plan is published before its inflight file is made and removed after it, and a time is used once:
-    an inflight file that is there while its plan is gone stays without one."""
+    """Removes inflight files without a plan, and savepoint files without their instant.
+
+    A plan is published before its inflight file is made and removed after it, and no time is used twice: an
+    inflight file whose plan is gone never gets one again.
+    """
     storage = ctx.seams.storage
     for mark in timeline.marks_without_plan:
         planned = f"{mark.requested}.{mark.action}.{REQUESTED}"
         if storage.stat(paths.timeline_file(planned)) is None:
             _delete_mark(storage, mark)
-    # A savepoint that was begun when its instant had been rolled back or restored away, or was just then.
+    # A savepoint may have begun while, or after, its instant was rolled back or removed by a restore.
     known = {i.requested for i in timeline.instants if i.action != SAVEPOINT}
     for mark in timeline.pending:
         if mark.action == SAVEPOINT and mark.requested not in known:
@@ -96,7 +102,8 @@ def _sweep_marks(ctx: WriterContext, timeline: ActiveTimeline) -> None:
 def _sweep_metadata(
     ctx: WriterContext, own: ActiveTimeline, timeline: ActiveTimeline, now_ms: int
 ) -> None:
-    """Java's writers may be about to begin theirs, and roll back what they find pending: young ones stay."""
+    """Removes pending instants of the metadata table whose data instant is over. Young ones stay: Java's
+    writers may be about to begin theirs, and roll back what they find pending."""
     storage = ctx.seams.storage
     for mark in own.marks_without_plan:
         path = f"{paths.METADATA_TIMELINE}/{mark.requested}.{mark.action}"
@@ -114,9 +121,9 @@ def _sweep_metadata(
 def begun_savepoints(
     ctx: WriterContext, timeline: ActiveTimeline, now_ms: int, *, dead: bool
 ) -> list[Instant]:
-    """Savepoints that are not completed: those that are being made, or those whose maker is ``dead``.
+    """Pending savepoints: those whose maker is ``dead``, or else those that are being made.
 
-    ``now_ms``: the store's clock. Java's may be under way outside the lock, ours never.
+    ``now_ms``: the store's clock. Java's may be in progress outside the lock, ours never are.
     """
     found = []
     for mark in (i for i in timeline.pending if i.action == SAVEPOINT):
@@ -143,7 +150,7 @@ def _delete_mark(storage: Storage, mark: Instant) -> None:
 
 
 def _sweep_prepared(ctx: WriterContext, beats: dict[str, int], store_now_ms: int) -> None:
-    """Removes private files of crashed publishers; a live publisher may wait very long for the lock."""
+    """Removes private files of dead processes. Waits long: a live publisher may wait long for the lock."""
     storage = ctx.seams.storage
     entries = storage.entries(paths.PREPARED)
     now_ms = max((store_now_ms, *(e.mtime_ms for e in entries)))
@@ -156,10 +163,11 @@ def _sweep_prepared(ctx: WriterContext, beats: dict[str, int], store_now_ms: int
 
 
 def _is_over(timeline: ActiveTimeline, instant: str) -> bool:
-    """Completed or gone.
+    """Whether an instant is completed or gone.
 
-    An instant at or above the newest one may be about to be requested; below it, the fence lets nobody
-    request it any more.
+    One at or above the newest time may be about to be requested. Below it, a begin that stood still may still
+    make its request. Callers remove only expired heartbeats, and a begin that finds its heartbeat gone takes
+    its request back (``publish.publisher``).
     """
     return instant < timeline.newest_time and all(i.requested != instant for i in timeline.pending)
 
@@ -175,7 +183,7 @@ def _sweep_instant(ctx: WriterContext, timeline: ActiveTimeline, instant: str) -
 
 
 def _may_be_archived(ctx: WriterContext, timeline: ActiveTimeline, instant: str) -> bool:
-    """Archived instants lie before the active timeline, or (beyond a savepoint) in a hole of it."""
+    """Whether it may be archived: before the active timeline, or (after a savepoint) in a gap of it."""
     if timeline.start is None or instant < timeline.start:
         return True
     return Archive.load(ctx.seams.storage, ctx.config.history).is_archived(instant)
@@ -206,6 +214,6 @@ def _rolled_back(ctx: WriterContext, timeline: ActiveTimeline) -> set[str]:
             removed = load_restore_plan(storage, instant.requested)
             gone.update(() if removed is None else (i.requested for i in removed.instants))
     gone -= {i.requested for i in timeline.instants}
-    # Java rolls back an attempt at a compaction and executes its plan again: it may be archived by now.
+    # Java rolls back a compaction attempt and executes its plan again: that may be archived by now.
     archive = Archive.load(storage, ctx.config.history)
     return {instant for instant in gone if not archive.is_archived(instant)}

@@ -1,9 +1,9 @@
-"""Publishing what an action did, with its part of the metadata table where the table has one.
+"""Publishes an action, together with its part of the metadata table if the table has one.
 
-Which partitions are maintained is read from the table each time, outside the lock to make their rows and
-under it to see that these are still the ones (``metadata.commits.delta_commit``, steps 1 and 2): an index
-that somebody adds while a writer is about to commit gets the writer's rows, one that was dropped gets none.
-No writer's own options decide about it (apache/hudi#18180).
+The table itself says which metadata partitions are maintained; no writer's options do (apache/hudi#18180).
+They are read each time: outside the lock, to make their rows, and under it, to check that they are still the
+same (``metadata.commits.delta_commit``, steps 1 and 2). So an index that is added while a writer is about to
+commit gets the writer's rows, and one that was dropped gets none.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ROUNDS_MAX = 10
 
 
 class _Moved:
-    """A decision: the list of indexes is not what the rows were made for."""
+    """A decision: the list of indexes changed since the rows were made."""
 
 
 def _stands(published: Published[T | _Moved]) -> TypeGuard[Published[T]]:
@@ -45,14 +45,14 @@ def publish_with_metadata(
     decide: Callable[[Section], T | None],
     settle: Callable[[Sequence[Upload]], None] | None = None,
 ) -> Published[T]:
-    """``Publisher.publish`` of an action's completed file; ``instant`` is its requested time.
+    """``Publisher.publish`` for an action's completed file; ``instant`` is its requested time.
 
-    ``settle`` makes what the action has written durable, ``prepared`` too, and the private files that it is
-    given with them (one journal of the file system for all); None: it is durable already.
+    ``settle`` makes durable, all at once, what the action has written, ``prepared``, and the private files
+    that it is given. None: they are durable already.
 
-    Raises ``Unsupported`` where the table got an index meanwhile that mainstem does not maintain,
-    ``CorruptTable`` where the metadata table that it names is not there, ``Unavailable`` where its indexes
-    change again and again; nothing is published then.
+    Raises ``Unsupported`` if the table got an index meanwhile that mainstem does not maintain,
+    ``CorruptTable`` if the table names a metadata table that does not exist, ``Unavailable`` if its indexes
+    keep changing; nothing is published then.
     """
     storage = ctx.seams.storage
     part = _prepare(ctx, instant, changes, settle, first=True)
@@ -91,8 +91,9 @@ def publish_with_metadata(
 
 
 def _take_back(ctx: WriterContext, instant: str, begun: MetadataCommit) -> None:
-    """The metadata table went, and an overtaken attempt has left the beginning of the instant there: nobody
-    would ever end it. What it completed there stays: the instant itself is about to be."""
+    """Remove the instant from the metadata table if a superseded attempt began it there and the table has no
+    indexes any more: no process would ever complete it. If it is completed there it stays, since the instant
+    itself is about to complete."""
     if ctx.publisher.metadata_timeline().completion_of(instant, DELTACOMMIT) is None:
         begun.forget()
 
@@ -107,7 +108,7 @@ def _prepare(
     first: bool = False,
 ) -> MetadataCommit | None:
     storage = ctx.seams.storage
-    # Older than the lock in any case, and looked at again under it.
+    # Read before the lock is taken, and checked again under it.
     config = ctx.newest_properties if first else ctx.properties()
     config.check_metadata(ctx.base)
     maintained = Maintained.now(storage, config, changes, ctx.known_groups)
@@ -119,13 +120,13 @@ def _prepare(
     def durable(sinks: Sequence[Upload]) -> None:
         storage.settle(sinks, [], durable=True)
 
-    try:  # is it there, and is it one of Hudi 1.x?
+    try:  # raises unless the metadata table exists and is one of Hudi 1.x
         own_config(FolderStorage(storage, paths.METADATA))
         return MetadataCommit.prepare(
             storage, ctx.seams.random, instant, config, maintained, changes, settle or durable
         )
     except CorruptTable as error:
-        # An index may have gone while its rows were made.
+        # An index may have been dropped while its rows were made.
         if rounds and Maintained.now(storage, ctx.properties(), changes, ctx.known_groups) != maintained:
             return _prepare(ctx, instant, changes, settle, rounds - 1)
         error.table = error.table or ctx.base

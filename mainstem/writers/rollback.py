@@ -193,8 +193,8 @@ def _was_completed(ctx: WriterContext, timeline: ActiveTimeline, plan: RollbackP
 
 
 def _is_listed_for_good(ctx: WriterContext, timeline: ActiveTimeline, instant: str) -> bool:
-    """Whether the metadata table lists files of a pending instant: an index was built while it was completed,
-    and has them in a base file, where nothing takes them away again."""
+    """Whether the metadata table lists files of a pending instant: an index was built while the instant was
+    completed and has them in a base file, from which nothing removes them."""
     if not any(i.action == INDEXING and i.requested > instant for i in timeline.completed):
         return False
     storage = ctx.seams.storage
@@ -208,8 +208,8 @@ def _is_listed_for_good(ctx: WriterContext, timeline: ActiveTimeline, instant: s
 
 
 def _take_back(ctx: WriterContext, instant: str, rollback: str) -> Found:
-    """From the metadata table. Java gives up where a compaction holds the instant's rows, and its rollback
-    stays half done."""
+    """Take the instant from the metadata table. Where a compaction holds its rows, Java gives up, and its
+    rollback stays half done."""
     try:
         return take_back(ctx.seams.storage, instant, rollback)
     except Unsupported:
@@ -329,8 +329,8 @@ def set_metadata_aside(ctx: WriterContext, instants: Collection[str]) -> None:
 
 
 def remove_private_files(storage: Storage, requested: Container[str]) -> None:
-    """Private files of compactions whose plans are gone: an executor that looks at its plan from now on sees
-    that, one that looked before finds nothing to link."""
+    """Remove private files of compactions whose plans are gone. An executor that looks at its plan from now
+    on sees that; one that looked before finds nothing to link."""
     for name in sorted(storage.names(paths.PREPARED)):
         if name.partition("-")[0] in requested:
             storage.delete(f"{paths.PREPARED}/{name}")

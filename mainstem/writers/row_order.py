@@ -7,16 +7,16 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-# Sequence numbers need only be unique within an instant. They begin here, and not at 1, because texts
-# of one length cost a fraction of others to make and to encode.
+# Sequence numbers need only be unique within an instant. They begin here, not at 1, because texts of equal
+# length are much cheaper to make and to encode.
 FIRST_SEQUENCE = 1_000_000
-# Rows that are encoded in one go: few calls for many small buckets, bounded memory for large batches.
+# Rows encoded at once: few calls for many small buckets, bounded memory for large batches.
 _SLAB_ROWS = 131_072
 _THREE_DIGITS = np.array([b"%03d" % number for number in range(1000)], "V3")
 
 
 def repeated(values: list[str], lengths: np.ndarray) -> pa.Array:
-    """Each value so many times, as a dictionary array (encoded once per value)."""
+    """Each value repeated ``lengths[i]`` times, as a dictionary array (encoded once per value)."""
     places = {value: place for place, value in enumerate(dict.fromkeys(values))}
     codes = np.array([places[value] for value in values], np.int32)
     indices = pa.array(np.repeat(codes, lengths))
@@ -24,18 +24,18 @@ def repeated(values: list[str], lengths: np.ndarray) -> pa.Array:
 
 
 def same_width(first: int, count: int) -> int:
-    """``first``, or the next power of ten if the numbers from there on would differ in length."""
+    """``first``, or the next power of ten if ``count`` numbers from ``first`` would differ in length."""
     longer = 10 ** len(str(first))
     return first if first + count <= longer else longer
 
 
 def sequence_texts(prefix: str, first: int, count: int) -> pa.Array:
-    """``<prefix><number>`` for ``count`` numbers of one length (four digits at least)."""
+    """``<prefix><number>`` for ``count`` numbers from ``first``, all of one length (at least four digits)."""
     head = prefix.encode()
     low, high = first // 1000, (first + count - 1) // 1000
     heads = [head + str(n).encode() for n in range(low, high + 1)]
     width = len(heads[0])
-    # Items of a void type are copied as a whole, thousand by thousand.
+    # NumPy copies items of a void type whole; this fills a thousand at a time.
     texts = np.empty((high - low + 1, 1000), [("head", f"V{width}"), ("tail", "V3")])
     texts["head"] = np.array(heads, f"V{width}")[:, None]
     texts["tail"] = _THREE_DIGITS
@@ -46,13 +46,13 @@ def sequence_texts(prefix: str, first: int, count: int) -> pa.Array:
 
 
 def stable_order(groups: np.ndarray) -> np.ndarray:
-    """Stable argsort; small numbers as 16-bit ones, which numpy sorts by radix."""
+    """Stable argsort. Small numbers are sorted as 16-bit ones, for which NumPy uses a radix sort."""
     small = len(groups) and int(groups.max()) < 2**16
     return np.argsort(groups.astype(np.uint16) if small else groups, kind="stable")
 
 
 def slabs(groups: np.ndarray) -> Iterator[list[int]]:
-    """Cuts of sorted groups, in slabs of whole groups of about ``_SLAB_ROWS`` rows each."""
+    """The bounds of sorted groups, in slabs of whole groups with about ``_SLAB_ROWS`` rows each."""
     cuts = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(groups)]
     slab = [cuts[0]]
     for cut in cuts[1:]:

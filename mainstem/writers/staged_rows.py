@@ -10,8 +10,8 @@ each bucket's blocks from the staged files into its log file, replacing the stam
   add_staged   line and file are checked -> per bucket: partition metafile, marker, log file, blocks
                in the order of the lines
 
-A worker that dies leaves a file without a line, which nobody reads; what removes it is up to whoever keeps
-the lines. Blocks are put in place whole: neither side merges rows, so that a table with partial updates,
+A worker that dies leaves a file without a line, which no process reads; the engine that keeps the lines
+must remove it. Blocks are put in place whole: neither side merges rows, so that a table with partial updates,
 ordering fields or deletes behaves as if the batch had been written in the transaction.
 """
 
@@ -165,9 +165,9 @@ def staging_spec(storage: Storage, random: Randomness, spec: WriteSpec, schema: 
 
 
 def table_identity(storage: Storage, random: Randomness) -> str:
-    """A text that this table has and no other, also none that comes to its path later.
+    """A text that identifies this table; no other table has it, not even a later one at the same path.
 
-    Made when first asked for. A copy of the table's folder has the same.
+    Made at the first call. A copy of the table's folder has the same.
     """
     while True:
         try:

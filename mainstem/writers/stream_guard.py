@@ -103,9 +103,9 @@ class GuardIndex:
         """Requested time of the instant that already holds this write, if there is one.
 
         ``timeline`` was listed before this call. As in Java a batch older than the newest committed one
-        counts as committed: a stale driver must not write it again. What a pending restore or rollback takes
-        back counts no more: nobody would write it again. Raises ``CorruptTable`` for a damaged
-        archive.
+        counts as committed: a stale driver must not write it again. An instant that a pending restore or
+        rollback takes back does not count, or its batch would never be written again. Raises ``CorruptTable``
+        for a damaged archive.
         """
         timeline = shown_timeline(self._storage, timeline)
         facts = [*self._active(guard, timeline), *self._noted(guard, timeline)]
@@ -122,8 +122,8 @@ class GuardIndex:
         return holder
 
     def _make_last(self, identifier: str, instant: str) -> None:
-        """Before anybody is told that an instant holds a batch, and forgets the batch: its name survives a
-        crash of the machine. Who published it may have died, or failed, before the folder was synced."""
+        """Make the instant's name survive a crash of the machine, before a caller is told that it holds the
+        batch and forgets the batch. Its publisher may have died, or failed, before it synced the folder."""
         if self._lasting.get(identifier) != instant:
             self._storage.settle([], [paths.TIMELINE], durable=True)
             self._lasting[identifier] = instant
@@ -159,7 +159,7 @@ class GuardIndex:
         return decode_commit(found, path=f"archived instant {instant}").extra
 
     def prepare(self, guard: StreamGuard, timeline: ActiveTimeline) -> None:
-        """At begin, outside the lock: see to it that notes lead to everything that may be archived.
+        """At begin, outside the lock: make sure that notes lead to everything that may be archived.
 
         The first time a stream is seen at a table the archive is read through for it; and batches that
         Java committed are noted while they are on the active timeline.

@@ -1,12 +1,12 @@
-"""Which instants may hold a stream's newest batches: notes that outlive the active timeline.
+"""Notes which instants may hold a stream's newest batches; the notes outlive the active timeline.
 
-A guard is looked up on the active timeline; once its instant is archived, by us or by Java, nobody shall
-read the archive through for it. So before a guarded transaction is published, its batch, ordinal and
-instant are noted in the stream's folder (``.hoodie/.mainstem/streams/<stream>/``), as the *name* of an empty
-file: no content, no order of writers, nothing to tear. A note is a hint where to look: what counts is the
-completed instant with that guard in it, on the active timeline or in the archive. So a transaction that was
-rolled back leaves a note that says nothing, and a restore takes the guards of the instants that it removes
-with it.
+A guard is looked up on the active timeline. Once its instant is archived, by mainstem or by Java, looking it
+up must not mean reading the whole archive. So before a guarded transaction is published, its batch, ordinal
+and instant are noted in the stream's folder (``.hoodie/.mainstem/streams/<stream>/``), as the *name* of an
+empty file: no content, no order of writers, nothing to tear. A note is a hint where to look: what counts is
+the completed instant with that guard in it, on the active timeline or in the archive. So a transaction that
+was rolled back leaves a note that says nothing, and a restore takes the guards of the instants that it
+removes with it.
 
 Archived instants stay for ever, so everything older than the newest archived batch of a stream can be
 forgotten: the number of notes does not grow with the table's age.
@@ -68,7 +68,7 @@ class Notes:
         self._create(_SEARCHED)
 
     def _create(self, name: str) -> None:
-        with suppress(FileExistsError):  # perhaps made by somebody who died before it was durable
+        with suppress(FileExistsError):  # its maker may have died before it was durable
             self._storage.put_new(f"{self._folder}/{name}", b"", durable=False)
         above = [] if self._settled else [paths.HOODIE, paths.OWN, paths.STREAMS]
         self._storage.settle([], [*above, self._folder], durable=True)

@@ -1,20 +1,26 @@
 """One delta commit, from begin to outcome.
 
-  begin    [[ lock: no restore pending, table unchanged -> heartbeat -> T.deltacommit.requested
-              -> T.deltacommit.inflight ]]
+  begin    roll back dead writers, if due; end here if the stream guard finds the micro-batch committed
+           -> [[ lock: list the timeline, no restore is pending, choose T -> heartbeat
+              -> T.deltacommit.requested ]]
+           -> list fence and timeline again: the same table, nothing published at or above T; else take the
+              request back and try another T (``publish.publisher``)
+           -> T.deltacommit.inflight -> timeline folder durable
   write    any number of batches: one new log file per bucket, blocks appended; no lock held
-  commit   files durable, together with all that is to be published
-           -> [[ lock: still ours, not committed before, a bulk insert not overlapped
-           -> its part of the metadata table, if there is one (``metadata.commits.delta_commit``) ->
-           T_C.deltacommit ]] -> markers and heartbeat gone
+  commit   log files and private files with everything to publish are durable
+           -> [[ lock, fence: still ours, properties unchanged, not committed before, a bulk insert not
+              overlapped, no wider schema, the same indexes
+              -> its part of the metadata table, if there is one (``metadata.commits.delta_commit``)
+              -> T_C.deltacommit ]] -> remove heartbeat and markers
 
-Between the two critical sections nobody waits for this writer. What can come of it is an ``Outcome``
-or one of: ``RolledBack`` (found dead and undone; write again), ``LeaseLost``, ``LockUnavailable``,
-``Unavailable`` (nothing published), ``OutcomeUnknown`` (look before writing again).
+Between the two critical sections no process waits for this writer. A transaction ends in an ``Outcome`` or in
+one of these errors: ``RolledBack`` (another process took it for dead and undid it, or a bulk insert lost;
+write again), ``LeaseLost``, ``LockUnavailable``, ``Unavailable`` (nothing published), ``OutcomeUnknown``
+(look at the timeline before writing again).
 
-Any other exception (Ctrl-C, a time-out that a signal handler raises, no memory) leaves open how far a step
-came: the transaction is *in doubt* from then on and can only be aborted. ``abort`` believes the timeline and
-the archive, never this object: what is completed there stays.
+After any other exception (Ctrl-C, a signal handler's time-out, no memory) it is unknown how far the step
+came. The transaction is then *in doubt* and can only be aborted. ``abort`` goes by the timeline and the
+archive, never by this object: if the instant is completed there, it stays.
 """
 
 from __future__ import annotations
@@ -82,7 +88,7 @@ _SCHEMA_ROUNDS_MAX = 10
 
 @dataclass(frozen=True)
 class FoundCommitted:
-    """A decision: this micro-batch was committed before, by ``instant``."""
+    """A decision: ``instant`` has committed this micro-batch already."""
 
     instant: str
 
@@ -94,17 +100,18 @@ class Overlapped:
     other: str
 
 
-#: Why a commit is not published as it is; ``Moved``: the schema of others has columns that it lacks.
+#: Why a commit is not published as it is; ``Moved``: other writers' schema has columns that it lacks.
 Decision = FoundCommitted | Overlapped | Moved
 
 
 class Transaction:
     """One write transaction. Several may be open at once, in one process or in many.
 
-    Use as a context manager: leaving the block without ``commit`` aborts. Calls of several threads take
-    turns: an ``abort`` waits for a ``commit`` that runs, and finds it done. A call from within another one
-    (a signal handler) is refused. It belongs to the process that began it: a forked child is refused. One
-    that is dropped is named by a warning and counts as dead when its heartbeat has expired.
+    Use it as a context manager: leaving the block without ``commit`` aborts. Calls from several threads take
+    turns: an ``abort`` waits for a running ``commit``, and finds it done. A call from within another one (by
+    a signal handler) is refused. A transaction belongs to the process that began it; a forked child is
+    refused. If the program drops it, a warning names it, and it counts as dead once its heartbeat has
+    expired.
     """
 
     def __init__(
@@ -128,16 +135,16 @@ class Transaction:
         self._ended = False
         self._turn = Mutex()
         self._running = ""
-        #: a step was left in a way that nobody foresaw: only ``abort`` is left
+        #: a step was interrupted, so it is unknown how far it came: only ``abort`` is allowed
         self._in_doubt = False
-        #: others may have completed the instant: this object has tried to, or did not begin it
+        #: the instant may be completed already: this object has tried to, or it did not begin it
         self._may_be_completed = False
         self._begun = Held()
         self._at_once = False
-        #: when it was seen to be there, by this process's own clock
+        #: when its begin started, in milliseconds of this process's monotonic clock
         self._begun_ms = float("-inf")
         self._home = Home()
-        #: nobody else completed anything since the write was planned, as seen under the lock
+        #: no other writer completed anything since the write was planned, as seen under the lock
         self._alone = False
 
     # -- begin -----------------------------------------------------------------------------------
@@ -151,17 +158,17 @@ class Transaction:
         guard: StreamGuard | None = None,
         extra_metadata: Mapping[str, str] | None = None,
     ) -> Transaction:
-        """Open a transaction. ``spec.instant`` is filled in with the requested time."""
+        """Open a transaction. Fills in ``spec.instant``, the requested time."""
         txn = cls(ctx, spec, guard=guard, extra_metadata=extra_metadata or {})
         roll_back_failed_writes(ctx, if_due=True)
         if guard is not None:
             try:
-                ctx.check_same_table()  # for ``prepare`` leaves notes outside the lock
+                ctx.check_same_table()  # ``prepare`` writes notes outside the lock
                 timeline = ctx.publisher.timeline()
                 ctx.guards.prepare(guard, timeline)
                 earlier = ctx.guards.committed(guard, timeline)
                 if earlier is not None:
-                    ctx.check_same_table()  # else it may be remembered of another table
+                    ctx.check_same_table()  # else another table's commit may have been remembered
             except OSError as error:
                 raise _unavailable("begin", error, ctx.base) from error
             if earlier is not None:
@@ -181,7 +188,8 @@ class Transaction:
     ) -> Transaction:
         """Take over a transaction that another process began and detached, to commit or abort it.
 
-        ``guard`` and ``extra_metadata`` as at its begin: they are not stored until it completes.
+        ``guard`` and ``extra_metadata``: as given to ``begin``, since they are not stored before it
+        completes.
         """
         txn = cls(ctx, spec, guard=guard, extra_metadata=extra_metadata or {})
         txn._may_be_completed = True
@@ -206,7 +214,7 @@ class Transaction:
 
     def _publish_requested(self) -> None:
         ctx, storage = self._ctx, self._ctx.seams.storage
-        # Whoever finds it pending, or has to roll it back, can tell whose it is.
+        # A process that finds it pending, or rolls it back, can tell which writer's it is.
         name = ctx.options.writer_name
         whose: dict[str, str] = {WRITER_NAME: name} if name else {}
         if self._guard is not None:
@@ -220,10 +228,11 @@ class Transaction:
             begun = ctx.publisher.begin(DELTACOMMIT, beats)
             time = begun.time
             storage.put_new(paths.timeline_file(f"{time}.{DELTACOMMIT}.{INFLIGHT}"), inflight, durable=False)
-            # Before any data file: one of an instant that a crash has taken off would count as committed.
+            # Before any data file: if a crash took the instant off the timeline, its files might count as
+            # committed.
             storage.settle([], [paths.TIMELINE], durable=True)
         except OSError as error:
-            # Perhaps an instant without content, without heartbeat: it is rolled back lazily.
+            # An instant without content and heartbeat may stay: it is rolled back lazily.
             beats.stop(time) if time else None
             raise _unavailable("begin", error, ctx.base) from error
         except BaseException:
@@ -246,9 +255,9 @@ class Transaction:
         return self._outcome is not None and self._outcome.status == ALREADY_COMMITTED
 
     def write(self, batch: Rows) -> int:
-        """Append a batch; returns its rows. A refused batch leaves nothing of itself behind.
+        """Append a batch; returns its number of rows. A refused batch leaves nothing behind.
 
-        After a failure halfway (``Unavailable``: a full disk) every further call but ``abort`` is refused.
+        After a failure halfway (``Unavailable``: a full disk, say) only ``abort`` is allowed.
         """
         if self.already_committed:
             return 0
@@ -270,10 +279,10 @@ class Transaction:
         """Take over rows that were staged (``writers/staged_rows.py``): a line is what ``Stager.stage``
         returned.
 
-        Lines are put in the order that they carry, those of equal order as given; what is written or added
-        later comes behind. ``source``: where the lines are from. Returns rows and deleted keys. Raises
-        ``CorruptTable`` for lines or files that are missing or damaged, ``Invalid`` for those of another
-        table; the transaction is then to be aborted. The staged files stay.
+        Lines are sorted by the order that they carry; lines of equal order stay as given. Rows that are
+        written or added later come after them. ``source``: where the lines come from, for messages. Returns
+        the number of rows and deleted keys. Raises ``CorruptTable`` for missing or damaged lines or files,
+        ``Invalid`` for those of another table; abort the transaction then. The staged files stay.
         """
         if self.already_committed:
             return 0
@@ -294,8 +303,8 @@ class Transaction:
 
     @contextmanager
     def _step(self, name: str) -> Iterator[None]:
-        """One call that writes. Rows that are refused leave the schema as it was before them; an exception
-        that does not speak of rows or storage leaves the transaction in doubt."""
+        """One call that writes. Refused rows leave the schema as it was. An exception other than those that
+        rows and storage raise leaves the transaction in doubt."""
         before = self._spec
         self._in_doubt, self._running = True, name
         try:
@@ -328,7 +337,7 @@ class Transaction:
         return self._appender
 
     def _follow(self, rows: pa.Table) -> None:
-        """Make the schema hold the rows, as Hudi does (``writers/transaction_schema.py``)."""
+        """Widen the schema to hold the rows, as Hudi does (``writers/transaction_schema.py``)."""
         appender = self._appender if self._spec.operation == BULK_INSERT else None
         if rows.num_rows and not (appender is not None and appender.rows):
             self._adopt(follow(self._spec, rows))
@@ -340,10 +349,10 @@ class Transaction:
                 self._appender.adopt(spec)
 
     def declare(self, schema: pa.Schema) -> None:
-        """Make the table's schema hold rows of these columns and types, before tasks are given its spec.
+        """Widen the table's schema to hold rows of these columns and types, before tasks get the spec.
 
-        A task cannot change the schema: rows that do not fit are refused there. ``Invalid`` for a type
-        that a table cannot hold.
+        A task cannot change the schema: it refuses rows that do not fit. Raises ``Invalid`` for a type that a
+        table cannot hold.
         """
         with self._turn.held:
             self._check_open()
@@ -355,9 +364,9 @@ class Transaction:
         return self._spec
 
     def add_task_result(self, result: bytes) -> None:
-        """Take over the files of one successful task attempt (the bytes ``write_task`` returned).
+        """Take over the files of one successful task attempt (the bytes that ``write_task`` returned).
 
-        Files of attempts that are not added are removed at commit.
+        The commit removes files of attempts that were not added.
         """
         with self._turn.held:
             self._check_open()
@@ -399,8 +408,8 @@ class Transaction:
     def commit(self) -> Outcome:
         """Publish everything written, in one step. Calling it again returns the same outcome.
 
-        After ``LockUnavailable`` and ``LeaseLost`` it may be called again; after an interrupt ``abort`` must
-        be called first, which finds out whether the commit became visible.
+        After ``LockUnavailable`` and ``LeaseLost`` it may be called again. After an interrupt call ``abort``
+        first, which finds out whether the commit became visible.
         """
         with self._turn.held:
             if self._outcome is not None:
@@ -411,7 +420,7 @@ class Transaction:
                 outcome = self._commit()
                 self._in_doubt = False
             except OutcomeUnknown:
-                # It may be visible: none of its files may be deleted. If it is not, it is rolled back lazily.
+                # It may be visible: delete none of its files. If it is not, it is rolled back lazily.
                 self._fail()
                 raise
             except OSError as error:
@@ -420,7 +429,7 @@ class Transaction:
             except MainstemError as error:
                 self._in_doubt = False
                 if isinstance(error, RolledBack):
-                    self._ctx.check_same_table()  # else its table is gone, which is another thing to be told
+                    self._ctx.check_same_table()  # raises ``TableReplaced`` if its table is gone
                     self._leave_nothing()
                 raise
             finally:
@@ -431,17 +440,20 @@ class Transaction:
         return outcome
 
     def _surely_alive(self) -> bool:
-        """The first batch comes right behind the begin, which has just looked, and so does the commit of the
-        only one. Who is rolled back was silent for as long as its heartbeat says; a process that stands still
-        does not stop its clock."""
+        """Whether no process can have rolled this transaction back yet, so that storage need not be asked.
+
+        True for less than half of the heartbeat's time since the begin, and only once, unless the write is a
+        single batch with its commit (``write_once``). A process is rolled back only after its heartbeat's
+        full time, and its clock goes on while it stands still.
+        """
         since_ms = self._ctx.seams.clock.monotonic_ms() - self._begun_ms
         if not self._at_once:
             self._begun_ms = float("-inf")
         return since_ms < self._ctx.heartbeats.expire_ms / 2
 
     def _leave_nothing(self) -> None:
-        """Of an instant that another writer rolled back: its rollback may have been over before our last file
-        was made, and nobody else would look for it."""
+        """Remove the files of an instant that another writer rolled back. The rollback may have ended before
+        our last file was made, and no other process would look for that."""
         try:
             if self._appender is not None:
                 self._appender.discard()
@@ -466,20 +478,20 @@ class Transaction:
             check_one_base_file_each(stats, ctx.base, self.instant)
             self._overlaps = Overlaps(ctx.seams.storage, self.instant, stats, ctx.config.history)
             other = self._overlaps.find(ctx.publisher.timeline())
-            # With a guard the other write may be this very micro-batch: that is seen under the lock.
+            # With a guard, the other write may be this very micro-batch; the look under the lock tells.
             if other is not None and self._guard is None:
                 self._lose(other)
         return self._publish_completed(stats, rows)
 
     def _publish_completed(self, stats: list[WriteStat], rows: int) -> Outcome:
         self._may_be_completed = True
-        # 1. A restarted stream finds this write, should it become visible.
+        # 1. Note the write, so that a restarted stream finds it if it becomes visible.
         if self._guard is not None:
             self._ctx.guards.announce(self._guard, self.instant)
         for _ in range(_SCHEMA_ROUNDS_MAX):
-            # 2. All that is to be published, durable in private files; 3. the critical section.
+            # 2. Write everything to publish to durable private files; 3. the critical section.
             published = self._publish_once(stats)
-            # 4. What came of it?
+            # 4. Act on the result.
             match published.decision:
                 case None:
                     assert published.time is not None
@@ -489,7 +501,7 @@ class Transaction:
                     return self._end(Outcome(ALREADY_COMMITTED, instant=instant))
                 case Overlapped(other):
                     self._lose(other)
-                case Moved(text, announce):  # once more, with the columns of others
+                case Moved(text, announce):  # again, with the columns that others added
                     self._spec = with_schema(self._spec, text)
                     if announce:
                         self._announce_schema()
@@ -523,7 +535,7 @@ class Transaction:
             forget(ctx.seams, prepared)
 
     def _committed(self, time: str, held: Held, stats: list[WriteStat], rows: int) -> Outcome:
-        # Where others completed something meanwhile, as Java's ALTER TABLE does, the next write looks at it.
+        # If others completed something meanwhile (Java's ALTER TABLE, say), the next write reads the schema.
         own = (f"{self.instant}_{time}.{DELTACOMMIT}", self._spec.user_schema)
         self._ctx.own_schema = own if self._alone else ("", "")
         self._tidy()
@@ -542,19 +554,19 @@ class Transaction:
         )
 
     def _settle(self, sinks: Sequence[Upload]) -> None:
-        """Make the data files durable that are not yet so, and these private files with them."""
+        """Make these private files durable, together with data files that are not durable yet."""
         if self._appender is not None:
             self._appender.settle(sinks)
         elif sinks:
             self._ctx.seams.storage.settle(sinks, [], durable=self._ctx.options.fsync)
 
     def _announce_schema(self) -> None:
-        """A commit without rows, requested after all others: readers take the schema from it."""
+        """Commit without rows, with a requested time above all others: readers take the schema from it."""
         with Transaction.begin(self._ctx, replace(self._spec, instant="", operation=UPSERT)) as txn:
             txn._publish_completed([], 0)
 
     def _lose(self, other: str) -> NoReturn:
-        """A bulk insert that was overlapped goes, as in Java; the other write stands."""
+        """Undo a bulk insert that another write overlaps, as Java does; the other write stands."""
         self._abort()
         raise RolledBack(
             f"the bulk insert overlaps another write: {other}. Nothing of it is visible; write"
@@ -565,7 +577,7 @@ class Transaction:
         )
 
     def _schemas(self) -> Iterator[str]:
-        """Ours, and if that is not enough the table's, which may have columns that our files lack."""
+        """Our schema; then, if needed, the table's, which may have columns that our files lack."""
         yield self._spec.user_schema
         yield newest_schema(self._ctx.seams.storage, self._ctx.publisher.timeline())
 
@@ -586,10 +598,13 @@ class Transaction:
         )
 
     def _may_complete(self, section: Section) -> Decision | None:
-        """Under the lock: the instant is still ours to complete. None: it may be, as it is."""
+        """Under the lock: check that the instant may complete. None: it may, as it is.
+
+        Raises ``RolledBack`` if it was undone or is about to be, and what ``reread_config`` raises.
+        """
         ctx, timeline = self._ctx, section.timeline
         self._seen = timeline
-        # Both files: a writer stopped inside begin may make its inflight file after it was rolled back.
+        # Both files: a writer that stood still inside begin may make its inflight file after its rollback.
         states = (REQUESTED, INFLIGHT)
         if not all(timeline.has(f"{self.instant}.{DELTACOMMIT}.{state}") for state in states):
             raise self._undone(
@@ -618,9 +633,9 @@ class Transaction:
         return newer_schema(ctx.seams.storage, timeline, self._spec, ctx.own_schema)
 
     def _remove_unclaimed(self, claimed: set[str]) -> None:
-        """Delete data files that have a marker but no write stat: losing task attempts (finalizeWrite).
+        """Delete data files with a marker but no write stat: those of losing task attempts (finalizeWrite).
 
-        Durably, before the commit: a crash of the machine must not bring them back beside the winner's.
+        Durably, before the commit: a crash of the machine must not bring them back beside the winner's files.
         """
         storage = self._ctx.seams.storage
         if self._appender is not None and not self._task_stats:
@@ -634,7 +649,7 @@ class Transaction:
             storage.settle([], sorted(touched), durable=self._ctx.options.fsync)
 
     def _tidy(self) -> None:
-        """The commit stands; what is left over here is removed by later writers at the latest."""
+        """Remove heartbeat and markers. The commit stands; if this fails, later writers remove them."""
         storage = self._ctx.seams.storage
         try:
             self._ctx.heartbeats.stop(self.instant)
@@ -656,9 +671,10 @@ class Transaction:
         self._ctx.heartbeats.stop(self.instant)
 
     def abort(self) -> None:
-        """Undo everything written and take the instant off the timeline. Harmless when already ended.
+        """Undo everything written and take the instant off the timeline. Does nothing after the end.
 
-        A commit that became visible is not undone, whatever ``commit()`` raised: it returns its outcome then.
+        A commit that became visible stays, whatever ``commit()`` raised; ``commit()`` then returns its
+        outcome.
         """
         with self._turn.held:
             if self._ended:
@@ -697,13 +713,13 @@ class Transaction:
             self._appender.discard()
         appended = self._appender is not None and self._appender.wrote
         if appended or self._may_be_completed or self._task_stats or self._has_markers():
-            # It looks again, under the lock: another process may have taken the transaction over.
+            # The rollback looks again under the lock: another process may have taken the transaction over.
             roll_back(self._ctx, Instant(self.instant, DELTACOMMIT, INFLIGHT), own=True)
         else:
             quietly_discard(self._ctx, self.instant)
 
     def _completed(self) -> str | None:
-        """When this instant was completed, by the timeline and the archive behind it; None if it was not."""
+        """This instant's completion time, from the timeline or the archive; None if not completed."""
         ctx = self._ctx
         timeline = ctx.publisher.timeline()
         found = timeline.completion_of(self.instant, DELTACOMMIT)
@@ -732,19 +748,19 @@ class Transaction:
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
         if self._home.left:
-            return  # a forked child leaves the block; the transaction is its parent's
+            return  # a forked child left the block; the transaction is its parent's
         if kind is None:
             self.abort()
             return
         try:
             self.abort()
         except MainstemError:
-            return  # the first error is the one to see; the instant is rolled back lazily
+            return  # keep the first error; the instant is rolled back lazily
 
 
 def _restored_since(timeline: ActiveTimeline, instant: str) -> str | None:
-    """A restore requested after a transaction that it did not take away: it was planned by a process that had
-    listed the timeline just before the transaction was there (``publish.publisher``)."""
+    """A completed restore that was requested after this transaction but did not remove it: its process had
+    listed the timeline just before the request was there (``publish.publisher``)."""
     later = takewhile(lambda i: i.requested > instant, reversed(timeline.completed))
     return next((i.requested for i in later if i.action == RESTORE), None)
 

@@ -333,9 +333,9 @@ class _Register:
     4. twice: list and delete everybody else's ``wait-*`` and ``ticket-*``
     5. delete the versions below n, in rising order
 
-    So whoever read before somebody else deleted versions has lost its ticket by then, or sees at step 2
-    that its ``wait`` is gone: no stopped maker puts a version into a swept place, and none decides by a
-    listing that missed the newest version because it was made and swept around it.
+    So an attempt that read the versions before another one deleted some has lost its ticket, or finds at
+    step 2 that its ``wait`` is gone. No stopped attempt puts a version into a swept place, and none decides
+    by a listing that missed the newest version because it was made and swept around it.
     """
 
     def __init__(self, storage: Storage, random: Randomness, folder: str, identifier: str) -> None:
