@@ -95,7 +95,7 @@ def write_spec(opened: OpenedTable, ctx: WriterContext, operation: str) -> Write
         partial_blocks=partial_blocks,
         layout={key: opened.given[key] for key in LAYOUT_OPTIONS if key in opened.given},
         never_widened=held.kept,
-        planned_on=timeline.completed[-1].file_name if timeline.completed else "",
+        planned_on=timeline.newest_completed,
         whole_numbers=held.whole,
     )
 

@@ -11,16 +11,27 @@ writes the target. The publisher would not change.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
+
+
+@dataclass(frozen=True)
+class Notes:
+    """What is noted beside the fence and outlives every section.
+
+    ``foreign_seen``: another kind of writer (Java, say) was seen on this table. ``newest``: no instant may
+    get this time or an earlier one, whatever the timeline shows ("": no limit).
+    """
+
+    foreign_seen: bool = False
+    newest: str = ""
 
 
 class Epoch(Protocol):
     """The right to publish under one lease, from one entry on. Use it once, then drop it."""
 
-    #: another kind of writer (Java, say) was seen on this table before
-    foreign_seen: bool
-    #: no instant may get this time or an earlier one, whatever the timeline shows ("": no limit)
-    newest_noted: str
+    #: as they were at the entry
+    notes: Notes
 
     def check(self) -> None:
         """Raises ``LeaseLost`` if another section entered since, ``TableReplaced`` for another table."""
@@ -54,6 +65,9 @@ class Epoch(Protocol):
 
 class Fence(Protocol):
     """The fence of one table, as one process uses it."""
+
+    def look(self) -> Notes:
+        """What is noted, without entering. ``TableReplaced`` for another table's fence."""
 
     def enter(self, content: str | None = None, ahead: str | None = None) -> Epoch:
         """Enter, under the lock.

@@ -44,6 +44,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mainstem.errors import CorruptTable, LeaseLost, MainstemError, Unavailable
+from mainstem.publish.fence import Notes
+from mainstem.publish.staging import delete_quietly
 from mainstem.publish.table_identity import check_same
 from mainstem.storage import paths
 from mainstem.storage.folders import make_folder
@@ -76,8 +78,7 @@ class LinkEpoch:
         self.ticket_ahead = paths.ticket(number, f"{identity}a")
         self._ahead: str | None = None
         self._ahead_waits = False
-        self.foreign_seen = False
-        self.newest_noted = ""
+        self.notes = Notes()
 
     # -- entering ----------------------------------------------------------------------------------
 
@@ -118,8 +119,7 @@ class LinkEpoch:
         check because of that while a ticket of the deleted marker's epoch can still be published
         (``tests/model``).
         """
-        self.foreign_seen = FOREIGN_NOTE in names
-        self.newest_noted = max(filter(None, map(paths.parse_newest_note, names)), default="")
+        self.notes = _notes_in(names)
         numbers = ((paths.parse_ticket_epoch(name), name) for name in names)
         tickets = [name for number, name in numbers if number is not None and number < self.number]
         markers = sorted((n, name) for name in names if (n := paths.parse_epoch(name)) is not None)
@@ -192,12 +192,12 @@ class LinkEpoch:
 
     def leave(self) -> None:
         if self._ahead_waits:
-            _quietly_delete(self._storage, self.ticket_ahead)
+            delete_quietly(self._storage, self.ticket_ahead)
 
     def withdraw(self) -> None:
         """Undo an entry that failed. The marker may be deleted because a greater one exists."""
         self.leave()
-        _quietly_delete(self._storage, self.marker)
+        delete_quietly(self._storage, self.marker)
 
 
 class LinkFence:
@@ -211,6 +211,12 @@ class LinkFence:
         self._table = table
         #: the greatest number that this process has seen
         self._greatest = 0
+
+    def look(self) -> Notes:
+        """One listing of the folder."""
+        names = self._storage.names(paths.FENCE)
+        check_same(names, self._table, self._storage.base)
+        return _notes_in(names)
 
     def enter(self, content: str | None = None, ahead: str | None = None) -> LinkEpoch:
         """Steps 1 and 2; once more above the greatest number if a greater marker turns up."""
@@ -251,12 +257,9 @@ def greatest_epoch(names: Sequence[str]) -> int:
     return max((n for n in map(paths.parse_epoch, names) if n is not None), default=0)
 
 
-def _quietly_delete(storage: Storage, path: str) -> None:
-    """Delete; failures do not matter, since the next section sweeps the file."""
-    try:
-        storage.delete(path)
-    except OSError:
-        return
+def _notes_in(names: Sequence[str]) -> Notes:
+    newest = max(filter(None, map(paths.parse_newest_note, names)), default="")
+    return Notes(FOREIGN_NOTE in names, newest)
 
 
 def note_newest(storage: Storage, time: str) -> None:

@@ -36,10 +36,8 @@ from typing import Concatenate, Generic, ParamSpec, TypeVar
 from mainstem.errors import LeaseLost, MainstemError, OutcomeUnknown, Unavailable, Unsupported
 from mainstem.limits import PUBLISH_ATTEMPTS_MAX
 from mainstem.options.locks import EXPIRE_MS
-from mainstem.publish.fence import Epoch, Fence
-from mainstem.publish.link_fence import FOREIGN_NOTE
+from mainstem.publish.fence import Epoch, Fence, Notes
 from mainstem.publish.skew_wait import MixedWritersWarning, SkewWait
-from mainstem.publish.table_identity import check_same
 from mainstem.storage import paths
 from mainstem.storage.links import NotDurable
 from mainstem.storage.protocol import Storage
@@ -190,27 +188,24 @@ class Publisher:
     """Publishes the instants of one table for one process.
 
     ``wait_ms`` is ``hoodie.time.generator.max_expected_clock_skew_ms``; an ``exclusive`` table
-    (``hoodie.mainstem.exclusive=true``) waits 0 until another kind of writer is seen. ``table``: the identity
-    of the table that was opened. No write begins on another one (``TableReplaced``); ``fence`` ensures that
-    nothing is published there.
+    (``hoodie.mainstem.exclusive=true``) waits 0 until another kind of writer is seen. The fence knows
+    which table was opened, and lets nothing be begun or published on another one (``TableReplaced``).
     """
 
     def __init__(
-        self, seams: Seams, times: InstantTimes, fence: Fence, *, wait_ms: int, exclusive: bool,
-        table: str | None = None,
-    ) -> None:  # fmt: skip
+        self, seams: Seams, times: InstantTimes, fence: Fence, *, wait_ms: int, exclusive: bool
+    ) -> None:
         self._seams = seams
         self._times = times
         self._fence = fence
-        self._table = table
         self._wait = SkewWait(seams.storage, wait_ms=wait_ms, exclusive=exclusive)
         self._reader = TimelineReader(seams.storage)
         self._metadata_reader = TimelineReader(seams.storage, paths.METADATA_TIMELINE)
         self._metadata_seen: ActiveTimeline | None = None
         #: the newest time that this process gave, or found noted in the fence's folder
         self._last_time = ""
-        #: whether the fence's folder, when a begin listed it last, noted another kind of writer
-        self._foreign_seen: bool | None = None
+        #: what was noted beside the fence when a begin looked last
+        self._notes: Notes | None = None
 
     def timeline(self) -> ActiveTimeline:
         """A listing outside the lock."""
@@ -279,9 +274,9 @@ class Publisher:
             if decision is not None:
                 return Published(decision=decision)
             self._refuse_beside_restore(timeline, order)
-            wait_ms = self._wait.ms(timeline, foreign_seen=epoch.foreign_seen)
+            wait_ms = self._wait.ms(timeline, foreign_seen=epoch.notes.foreign_seen)
             # 4. A time above everything listed, for each file; the metadata table's first.
-            newest = max(timeline.newest_time, self._last_time, epoch.newest_noted)
+            newest = max(timeline.newest_time, self._last_time, epoch.notes.newest)
             first = None
             if order.on_both:
                 metadata = self._metadata_reader.load()
@@ -383,7 +378,7 @@ class Publisher:
         beside a pending restore, ``TableReplaced``, ``LeaseLost``, ``OSError``; it removes its requests and
         heartbeats then, as far as storage lets it.
         """
-        if self._foreign_seen is None:
+        if self._notes is None:
             self._look_at_fence()
         tried: list[_Try] = []
         for _ in range(PUBLISH_ATTEMPTS_MAX):
@@ -394,7 +389,7 @@ class Publisher:
                 # 5. The request is there, and the lock is free again. List the fence and the timeline once
                 #    more: is it still the table that was opened, are request and heartbeat there, and does
                 #    every instant published meanwhile have an earlier time?
-                noted, timeline = self._look_at_fence(), self._reader.load()
+                noted, timeline = self._look_at_fence().newest, self._reader.load()
                 self._refuse_to_begin(timeline)
                 there = timeline.has(f"{time}.{action}.{REQUESTED}") and heartbeats.kept(time)
                 if there and noted < time and not _overtaken(time, before, timeline):
@@ -418,7 +413,7 @@ class Publisher:
         if not timeline.names:  # the table may be gone, and a heartbeat made now would bring its folder back
             self._look_at_fence()
         self._refuse_to_begin(timeline)
-        wait_ms = self._wait.ms(timeline, foreign_seen=bool(self._foreign_seen))
+        wait_ms = self._wait.ms(timeline, foreign_seen=self._notes is not None and self._notes.foreign_seen)
         newest = max(timeline.newest_time, self._last_time)
         time = self._times.next(self._seams.clock.now_ms(), newest, begins=True)
         # 2. Create its heartbeat, exclusively. If it exists, another begin has this time: take the next one.
@@ -451,17 +446,11 @@ class Publisher:
         if not any(n.startswith(instant) and n != name for n in self._reader.load().names):
             self._seams.storage.delete(paths.timeline_file(name))
 
-    def _look_at_fence(self) -> str:
-        """List the fence's folder; return the greatest time noted there ("": none).
-
-        Raises ``TableReplaced`` if this is not the table that was opened.
-        """
-        names = self._seams.storage.names(paths.FENCE)
-        check_same(names, self._table, self._seams.storage.base)
-        self._foreign_seen = FOREIGN_NOTE in names
-        noted = max(filter(None, map(paths.parse_newest_note, names)), default="")
-        self._last_time = max(self._last_time, noted)
-        return noted
+    def _look_at_fence(self) -> Notes:
+        """Raises ``TableReplaced`` if this is not the table that was opened."""
+        notes = self._notes = self._fence.look()
+        self._last_time = max(self._last_time, notes.newest)
+        return notes
 
     def _refuse_to_begin(self, timeline: ActiveTimeline) -> None:
         for instant in pending_restores(timeline)[-1:]:

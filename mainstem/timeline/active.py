@@ -176,6 +176,11 @@ class ActiveTimeline:
         """Pending compactions and log compactions."""
         return [i for i in self.pending if i.action in (COMPACTION, LOGCOMPACTION)]
 
+    @property
+    def newest_completed(self) -> str:
+        """File name of the completed instant that comes last; "" if none is completed."""
+        return self.completed[-1].file_name if self.completed else ""
+
     def has(self, name: str) -> bool:
         """Whether the timeline shows a file of this name."""
         return name in self.names

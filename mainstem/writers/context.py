@@ -92,8 +92,7 @@ class WriterContext:
     def own_schema_in(self, timeline: ActiveTimeline) -> str | None:
         """The schema of this process's latest commit, if no completed instant was requested later."""
         name, text = self.own_schema
-        newest = timeline.completed[-1:]
-        return text if newest and newest[0].file_name == name else None
+        return text if name and timeline.newest_completed == name else None
 
     def check_same_table(self) -> None:
         """Check, outside the lock, that this is still the table that was opened.
@@ -176,7 +175,6 @@ def open_context(
         fence,
         wait_ms=options.skew_ms,
         exclusive=config.exclusive,
-        table=identity,
     )
     heartbeats = heartbeats_of(seams, options)
     return WriterContext(

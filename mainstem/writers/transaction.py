@@ -621,8 +621,7 @@ class Transaction:
         if rollback is not None:
             raise self._undone(f"rollback {rollback} of this transaction is under way;")
         ctx.reread_config(section)
-        newest = timeline.completed[-1].file_name if timeline.completed else ""
-        self._alone = newest == self._spec.planned_on
+        self._alone = timeline.newest_completed == self._spec.planned_on
         if self._guard is not None:
             earlier = ctx.guards.committed(self._guard, timeline)
             if earlier is not None:

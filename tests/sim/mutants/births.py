@@ -11,7 +11,7 @@ from mainstem.api import create
 from mainstem.layout.properties import TableConfig
 from mainstem.metadata import creation
 from mainstem.metadata.creation import Group, first_instant, put_partition, put_table
-from mainstem.publish import link_fence, publisher
+from mainstem.publish import link_fence
 from mainstem.publish.publisher import Publisher
 from mainstem.publish.table_identity import check_table
 from mainstem.readers.queries import scan_plan
@@ -94,7 +94,7 @@ def properties_written_over() -> list[Patch]:
 
 
 def _not_under_the_lock() -> list[Patch]:
-    return [patch.object(module, "check_same", nothing) for module in (link_fence, publisher)]
+    return [patch.object(link_fence, "check_same", nothing)]
 
 
 @seeded_bug("nobody asks whether the table is the one that was opened", "births", QUIET)
@@ -107,7 +107,7 @@ def asked_before_the_lock() -> list[Patch]:
     attempts = Publisher._attempts
 
     def asked(self: Publisher, doing: str, *given: Any) -> Any:
-        check_table(self._seams.storage, self._table)
+        check_table(self._seams.storage, self._fence._table)
         return attempts(self, doing, *given)
 
     return [*_not_under_the_lock(), patch.object(Publisher, "_attempts", asked)]
