@@ -83,7 +83,8 @@ def _check_again(ctx: WriterContext, index: Index) -> None:
         _spec(ctx, index.kind, columns, name, _options(index))
     except OSError as error:
         raise Unavailable(
-            f"building the index {index.partition} anew failed: {error}; nothing was begun", table=ctx.base
+            f"rebuilding the index {index.partition} failed: {error}; it is as before, try again",
+            table=ctx.base,
         ) from error
 
 

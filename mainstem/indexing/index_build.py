@@ -291,8 +291,8 @@ class _Build:
         left = [n for n in storage.names(self.folder) if instant_of(self.partition, n) is not None]
         if left:
             raise Unavailable(
-                f"{self.folder}/{left[0]} belongs to an index that was dropped, and to a write that is"
-                " pending: try again when that has ended",
+                f"{self.folder}/{left[0]} belongs to an index that was dropped, and a pending write made it:"
+                " try again when that write has ended",
                 table=storage.base,
             )
 

@@ -110,9 +110,9 @@ def _check_not_taken_back(state: TableState) -> None:
     if going is not None:
         how = "Table.restore()" if going.action == RESTORE else "Table.run_services('rollback')"
         raise Unavailable(
-            f"the {going.action} {going.requested} is taking completed commits back, whose rows the metadata"
-            " table holds until it is set aside, so there is nothing to compare it with (queries do not ask"
-            f" it): wait for it or, if its process died, go on with it ({how}), then compare again",
+            f"the {going.action} {going.requested} is taking completed commits back, and until the metadata"
+            " table is set aside it still holds their rows, so it cannot be compared (queries do not use it):"
+            f" wait for the {going.action} or, if its process died, resume it ({how}), then compare again",
             table=state.storage.base,
             instant=going.requested,
         )
@@ -127,7 +127,7 @@ def _check_not_cleaned(state: TableState, report: MetadataReport) -> None:
     ):
         raise Unavailable(
             f"the clean {cleans[0]} is not finished, and {counts['surplus']:,} entries of the metadata table"
-            " are of files that it may have removed: wait for it or, if its process died, go on with it"
+            " name files that it may have removed: wait for it or, if its process died, resume it"
             " (Table.clean()), then compare again",
             table=state.storage.base,
             instant=cleans[0],

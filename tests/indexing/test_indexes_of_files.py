@@ -207,7 +207,7 @@ def test_a_clean_of_log_files_alone_keeps_it_in_step(tmp_path, wanted):
 
 
 def test_bloom_filters_are_of_no_columns_and_have_no_other_name(table):
-    with pytest.raises(Invalid, match="of the record keys, on no columns"):
+    with pytest.raises(Invalid, match="hold record keys: leave the columns"):
         table.create_index("bloom_filters", ["value"])
     with pytest.raises(Invalid, match="one index of the kind bloom_filters"):
         table.create_index("bloom_filters", name="other")
