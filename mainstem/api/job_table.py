@@ -200,8 +200,8 @@ def _create(options: Wanted, schema: pa.Schema) -> Table | None:
     missing = [name for name, key in needed if not wanted.get(key)]
     if missing:
         raise Invalid(
-            f"there is no table at {options.location.base}, and to create one {' and '.join(missing)} must"
-            f" be given (with {ORDERING_OPTION}, {PARTITION_OPTION} and {BUCKETS} as needed)",
+            f"there is no table at {options.location.base}; to create one, give {' and '.join(missing)}"
+            f" (with {ORDERING_OPTION}, {PARTITION_OPTION} and {BUCKETS} as needed)",
             table=options.location.base,
         )
     if wanted.get(TABLE_TYPE, "MERGE_ON_READ").upper() != "MERGE_ON_READ":

@@ -78,11 +78,11 @@ class Table:
     def __reduce__(self) -> Any:
         """A pickle opens the table again, in whatever process it arrives."""
         if not reopens(self.opened.seams.storage):
-            raise TypeError("this table's storage is only in this process: open it again where it is needed")
+            raise TypeError("this table's storage exists only in this process: it cannot be pickled")
         if ZOOKEEPER_AUTH in self.opened.given:
             raise Invalid(
-                f"a pickle of this table would hold the credentials of {ZOOKEEPER_AUTH}: give them by the"
-                f" environment variable {ZOOKEEPER_AUTH_VARIABLE}, here and there",
+                f"a pickle of this table would hold the credentials of {ZOOKEEPER_AUTH}: give them in the"
+                f" environment variable {ZOOKEEPER_AUTH_VARIABLE}, in both processes",
                 table=self.path,
             )
         return open_table, (self.opened.seams.storage.location, self.opened.given)

@@ -157,9 +157,9 @@ def _check_columns(declared: Declared, table: Table, *, writing: bool) -> None:
         check_same(column, found.field(place))
         if not _same(column.type, found.field(place).type):
             raise Invalid(
-                f"table {declared.name!r}: column {column.name!r} is declared so that it is stored as"
-                f" {column.type}, but the Hudi table stores {found.field(place).type}; declare it as"
-                " docs/flink.md, Types, says",
+                f"table {declared.name!r}: the declaration of column {column.name!r} means"
+                f" {column.type}, but the Hudi table stores {found.field(place).type}; docs/flink.md, Types,"
+                " says how to declare it",
                 table=table.path,
             )
     missing = [name for name in found.names if name not in declared.columns.names]

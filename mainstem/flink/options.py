@@ -220,7 +220,7 @@ def _operation(values: Mapping[str, str]) -> str:
     name = operation(values, "write.operation")
     if name == "bulk_insert":
         raise Unsupported(
-            "write.operation='bulk_insert': its base files may lose against other writers when a checkpoint"
+            "write.operation='bulk_insert': its base files may conflict with other writers when a checkpoint"
             " is committed; use 'upsert', or mainstem.open_table(path).bulk_insert for a first load"
         )
     if name == "delete":

@@ -163,14 +163,14 @@ def _lines(data: bytes, path: str, table: str) -> list[str]:
         text = bytes(data).decode("utf-8")
     except UnicodeDecodeError as error:
         raise CorruptTable(
-            f"a part file is no text ({error}); nothing was committed. Restore it from a copy",
+            f"a part file is not UTF-8 text ({error}); nothing was committed. Restore it from a copy",
             path=path,
             table=table,
         ) from error
     if not text.endswith("\n"):
         raise CorruptTable(
             f"a part file of {len(data)} bytes does not end with a line: it was cut off; nothing was"
-            " committed. Restore it from a copy, or take the job back to a savepoint that was made before",
+            " committed. Restore it from a copy, or restart the job from an earlier savepoint",
             path=path,
             table=table,
         )

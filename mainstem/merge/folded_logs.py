@@ -74,8 +74,8 @@ def refuse_own_merger(rules: MergeRules) -> None:
     """Raises ``Unsupported`` for tables that a user's function merges."""
     if rules.merger is not None:
         raise Unsupported(
-            f"logs merged by a function of the user's own (strategy {rules.merger}) are not folded: it may"
-            " give another result for the parts than for the whole; compact the table instead"
+            f"logs merged by a user's function (strategy {rules.merger}) are not folded: merging in parts may"
+            " give another result than merging at once; compact the table instead"
         )
 
 

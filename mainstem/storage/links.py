@@ -44,7 +44,7 @@ def links(storage: Storage) -> LinkStore:
     """The same store, typed as one with links. Raises ``Unsupported`` if it has none."""
     if not has_links(storage):
         raise Unsupported(
-            "the storage has no hard links, by which a commit becomes visible: expected a local file system",
+            "the storage has no hard links, which make a commit visible: expected a local file system",
             table=storage.base,
         )
     return cast(LinkStore, storage)
