@@ -41,7 +41,7 @@ listing of the folder also looks for the note of the table (``publish.table_iden
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from mainstem.errors import CorruptTable, LeaseLost, MainstemError, Unavailable
 from mainstem.publish.fence import Notes
@@ -153,11 +153,11 @@ class LinkEpoch:
     def published(self, target: str) -> bool:
         return links(self._storage).same_file(self._content or self.marker, target)
 
-    def publish_ahead(self, target: str) -> None:
+    def publish_ahead(self, target: str, folders: Iterable[str]) -> None:
         """Step 4, for the file that is published first. A rename cannot replace another section's file here:
         the target's name holds a time that only this section gives."""
         try:
-            links(self._storage).rename(self.ticket_ahead, target)
+            links(self._storage).rename(self.ticket_ahead, target, settle=folders)
         except FileNotFoundError as error:
             raise self._failed(self.ticket_ahead, target) from error
         self._ahead_waits = False

@@ -31,7 +31,7 @@ class RollbackPlan:
     """The instant that a rollback undoes. Its files are looked up at execution, never taken from the plan.
 
     ``completion``: the completion time, if mainstem rolls back a completed instant. Java's record has no
-    field for it, so it is kept in the file's header. ``partitions``: those in which the instant had files when
+    field for it, so it is kept in the file's header. ``partitions``: where the instant had files when
     the plan was made, as a stored plan tells; nothing is deleted by them.
     """
 

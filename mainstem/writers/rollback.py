@@ -300,8 +300,8 @@ def execute_rollback(
 def _settle_removals(ctx: WriterContext, rollback: str, instant: str, deleted: Iterable[str]) -> None:
     """Make the removal of the instant's files durable, before the rollback completes.
 
-    Otherwise a crash of the machine brings a file back that belongs to no instant. The last executor of a plan
-    need not be the one that deleted, so the folders are those of the plan and of the markers, too.
+    Otherwise a crash of the machine brings back a file that belongs to no instant. An earlier executor of the
+    plan may have removed files and died, so the folders of the plan and of the markers count, too.
     """
     storage = ctx.seams.storage
     plan = load_rollback_plan(storage, rollback)
