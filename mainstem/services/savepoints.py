@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from mainstem.errors import Invalid, Unavailable
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
-from mainstem.publish.link_fence import note_newest
+from mainstem.publish.fence_notes import note_newest
 from mainstem.publish.publisher import Guarded, Section
 from mainstem.publish.staging import create_once, preparing
 from mainstem.readers.planning.table_state import WRITES

@@ -2,7 +2,7 @@
 
   [[ lock: dead still? -> publish r.rollback.requested with the plan ]] -> r.rollback.inflight
   -> take the instant from the metadata table, if there is one (``metadata.commits.taking_back``)
-  -> delete the instant's files (markers and listing) -> [[ lock: delete its inflight and requested,
+  -> delete the instant's files (by listing), durably -> [[ lock: delete its inflight and requested,
   publish r_c.rollback ]] -> delete markers and heartbeat
 
 The plan comes first and under the lock. From then on the dead writer cannot complete even if it wakes up,
@@ -15,7 +15,7 @@ time. So a rollback that another process has already finished removes nothing of
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator
 from dataclasses import dataclass
 
 from mainstem.errors import CorruptTable, MainstemError, OutcomeUnknown, Unavailable, Unsupported
@@ -54,6 +54,7 @@ from mainstem.timeline.plans import (
 from mainstem.timeline.restore_records import being_restored, pending_restores
 from mainstem.writers.context import WriterContext
 from mainstem.writers.leftovers import sweep_leftovers
+from mainstem.writers.write_task import marked_files
 
 _INGESTION = (COMMIT, DELTACOMMIT, REPLACECOMMIT)
 _MERGES = (COMMIT, COMPACTION, LOGCOMPACTION)
@@ -247,6 +248,7 @@ def execute_rollback(
     for partition, _, name in list(_files_of(ctx, instant)):
         delete_with_checksum(storage, paths.in_partition(partition, name))
         deleted.setdefault(partition, []).append(name)
+    _settle_removals(ctx, rollback, instant, deleted)
     metadata = encode_rollback_metadata(
         rollback_time=rollback,
         instant=instant,
@@ -298,6 +300,20 @@ def execute_rollback(
     if published.time is None:
         return None
     return RolledBackInstant(instant, action, rollback, sum(map(len, deleted.values())))
+
+
+def _settle_removals(ctx: WriterContext, rollback: str, instant: str, deleted: Iterable[str]) -> None:
+    """Make the removal of the instant's files durable, before the rollback completes.
+
+    Otherwise a crash of the machine brings back a file that belongs to no instant. An earlier executor of the
+    plan may have removed files and died, so the folders of the plan and of the markers count, too.
+    """
+    storage = ctx.seams.storage
+    plan = load_rollback_plan(storage, rollback)
+    folders = {*deleted, *(partition for partition, _ in marked_files(storage, instant))}
+    folders |= plan.partitions if plan is not None else set()
+    there = [folder for folder in sorted(folders) if not folder or storage.stat(folder) is not None]
+    storage.settle([], there, durable=True)
 
 
 def _is_there(ctx: WriterContext, instant: str) -> bool:

@@ -44,7 +44,7 @@ from mainstem.lsm_archive.reader import Archive
 from mainstem.metadata.commits.action import FileChanges
 from mainstem.options import WRITER_NAME
 from mainstem.publish.publisher import Held, Published, Section
-from mainstem.publish.staging import begin, forget
+from mainstem.publish.staging import begin, delete_quietly
 from mainstem.storage import paths
 from mainstem.timeline.commit_metadata import WriteStat, encode_commit
 from mainstem.timeline.instant import DELTACOMMIT, INFLIGHT, REQUESTED, RESTORE, Instant
@@ -532,7 +532,7 @@ class Transaction:
                 sink.close(durable=False)
             raise
         finally:
-            forget(ctx.seams, prepared)
+            delete_quietly(ctx.seams.storage, prepared)
 
     def _committed(self, time: str, held: Held, stats: list[WriteStat], rows: int) -> Outcome:
         # If others completed something meanwhile (Java's ALTER TABLE, say), the next write reads the schema.

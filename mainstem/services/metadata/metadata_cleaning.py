@@ -28,7 +28,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mainstem.errors import CorruptTable
-from mainstem.publish.link_fence import note_newest
+from mainstem.publish.fence_notes import note_newest
 from mainstem.publish.publisher import Section
 from mainstem.services import clean_plan
 from mainstem.services.claim import claimed

@@ -47,7 +47,7 @@ from mainstem.metadata.metadata_partitions import has_metadata
 from mainstem.metadata.metadata_table import MetadataTable
 from mainstem.metadata.records.record_schema import commit_schema
 from mainstem.options.metadata import METADATA
-from mainstem.publish.link_fence import note_newest
+from mainstem.publish.fence_notes import note_newest
 from mainstem.publish.publisher import Published, Section
 from mainstem.readers.planning.table_state import TableState
 from mainstem.services.claim import claimed, store_now_ms
