@@ -163,7 +163,7 @@ def _lines(data: bytes, path: str, table: str) -> list[str]:
         text = bytes(data).decode("utf-8")
     except UnicodeDecodeError as error:
         raise CorruptTable(
-            f"a part file is not UTF-8 text ({error}); nothing was committed. Restore it from a copy",
+            f"a part file is no text ({error}); nothing was committed. Restore it from a copy",
             path=path,
             table=table,
         ) from error
