@@ -82,8 +82,8 @@ def check_state(env: TableEnvironment, uids: Collection[str]) -> None:
     foreign = found - set(uids)
     if foreign:
         raise Invalid(
-            f"execution.state-recovery.path={path} is of another table, of one that was dropped and created"
-            " again, or of other sinks (write.client.id, or the table's name in SQL). Start without it; or,"
+            f"execution.state-recovery.path={path} is of another table, of one that was dropped and made"
+            " anew, or of other sinks (write.client.id, or the table's name in SQL). Start without it; or,"
             " to lose the rows it holds for them, with execution.state-recovery.ignore-unclaimed-state=true"
         )
 

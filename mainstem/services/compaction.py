@@ -246,7 +246,7 @@ class Execution(executor.Execution[CompactionStat, Compaction]):
         if made != [(task.operation.partition, task.file_name) for task in self.tasks]:
             raise Invalid(
                 f"the compaction {self.time} expects the results of its {len(self.tasks)} tasks, in their"
-                f" order; these {len(made)} results are others. Nothing was published",
+                f" order; these {len(made)} results are others; nothing was published",
                 table=self.ctx.base,
             )
         return super().complete(stats)

@@ -55,7 +55,7 @@ def _savepointed(timeline: ActiveTimeline, savepoint: str, base: str) -> Instant
         if instant.requested == savepoint and instant.action in WRITES:
             return instant
     raise Invalid(
-        f"the savepointed instant {savepoint} is no longer on the active timeline, so it is unknown what"
+        f"the savepointed instant {savepoint} is not on the active timeline, so it is unknown what"
         " completed after it",
         table=base,
         instant=savepoint,
