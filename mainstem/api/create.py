@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from mainstem.api.hoodie_options import check_given
-from mainstem.api.opening import as_text, real_seams
+from mainstem.api.given_options import check_given
+from mainstem.api.real_seams import as_text, real_seams
 from mainstem.api.table import Table
 from mainstem.errors import Invalid, MainstemError, TableExists, Unavailable, Unsupported
 from mainstem.layout.properties import (

@@ -15,8 +15,8 @@ from typing import Protocol
 import pyarrow as pa
 
 from mainstem.api.create import create_table
-from mainstem.api.hoodie_options import for_opening
-from mainstem.api.opening import reach_lock
+from mainstem.api.given_options import for_opening
+from mainstem.api.real_seams import reach_lock
 from mainstem.api.table import Table, open_table
 from mainstem.errors import Invalid, Unsupported
 from mainstem.forks import Mutex

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mainstem.api.indexes import Indexes
 from mainstem.api.opened_table import OpenedTable
-from mainstem.api.opening import ZOOKEEPER_AUTH_VARIABLE, as_text, real_seams
+from mainstem.api.real_seams import ZOOKEEPER_AUTH_VARIABLE, as_text, real_seams
 from mainstem.api.services import Services
 from mainstem.api.vectors import Vectors
 from mainstem.api.write_request import write_spec
@@ -554,7 +554,7 @@ def open_table(
     config = load_config(storage)
     config.check_readable(location.base)
     if properties:
-        from mainstem.api.hoodie_options import check_given
+        from mainstem.api.given_options import check_given
 
         check_given(given, config.raw)
     return Table(real_seams(location, config, given), config, given, identity)

@@ -43,7 +43,7 @@ from dataclasses import dataclass
 
 from mainstem.api.table import Table
 from mainstem.errors import CorruptTable, Invalid, MainstemError, RolledBack, Unavailable
-from mainstem.flink.parts import Part, PartFiles
+from mainstem.flink.part_files import Part, PartFiles
 from mainstem.forks import Mutex
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.services.background import Background

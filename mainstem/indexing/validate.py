@@ -1,7 +1,7 @@
 """``metadata validate``: compares every partition of the metadata table with the data beside running writers.
 
 1. The data's timeline is listed, then the metadata table is opened as of that view: what completed later
-   counts on neither side (``metadata.validity``).
+   counts on neither side (``metadata.valid_instants``).
 2. Files are listed; those of instants that the view does not show are left out.
 3. Each partition is compared with what ``indexing.expected_contents`` makes of the data.
 4. If a file is gone, or something differs and a clean, rollback or restore ran since 1, files of the view may
@@ -53,7 +53,7 @@ from mainstem.metadata.commits.setting_aside import to_rebuild
 from mainstem.metadata.derive.bootstrap import Keep
 from mainstem.metadata.metadata_partitions import COLUMN_STATS, Content, Kind, in_keys, kind_of
 from mainstem.metadata.metadata_table import MetadataTable
-from mainstem.metadata.validity import AheadOfView
+from mainstem.metadata.valid_instants import AheadOfView
 from mainstem.readers.planning.table_state import TableState
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage

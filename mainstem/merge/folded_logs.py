@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.errors import Unsupported
-from mainstem.formats.resolve import project_to
+from mainstem.formats.schema_resolution import project_to
 from mainstem.merge.fold import Positions, fold, ordering_at, positions
 from mainstem.merge.log_entries import DataRows, Entry
 from mainstem.merge.partial_updates import overlay

@@ -70,7 +70,7 @@ RECORD_GROWTH = Text(
     says="How much a record index is expected to grow.",
 )  # fmt: skip
 UNSAFE_FOR_JAVA = Flag(
-    "hoodie.mainstem.index.unsafe.for.java", False, read_by="indexing.java_readers",
+    "hoodie.mainstem.index.unsafe.for.java", False, read_by="indexing.unsafe_for_java",
     says="Indexes are built of which Java's readers fail or lose rows.",
 )  # fmt: skip
 

@@ -1,11 +1,11 @@
-"""Options of table services: when each runs, and how (``services.run_options`` says what switches mean)."""
+"""Options of table services: when each runs (``services.service_switches`` says what they mean), and how."""
 
 from __future__ import annotations
 
 from mainstem.limits import GIB, MIB
 from mainstem.options.declaration import Choice, Flag, Option, Text, Whole
 
-_RUN, _COMPACTION, _CLEANING = "services.run_options", "services.compaction_plan", "services.clean_plan"
+_RUN, _COMPACTION, _CLEANING = "services.service_switches", "services.compaction_plan", "services.clean_plan"
 _LOGS, _ARCHIVING, _LEVELS = "services.log_compaction_plan", "services.archive_plan", "lsm_archive"
 _METADATA = "services.metadata"
 _TRIGGERS = (

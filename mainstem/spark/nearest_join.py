@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mainstem.api.hoodie_options import shared_location
+from mainstem.api.given_options import shared_location
 from mainstem.api.table import Table, open_table
 from mainstem.errors import Invalid
 from mainstem.filters.conditions import conditions

@@ -16,7 +16,7 @@ from mainstem.errors import Invalid, MainstemError, Unsupported
 from mainstem.flink.option_list import BY_NAME, FIXED, NO_EFFECT, OPTIONS
 from mainstem.flink.options import FlinkOptions
 from mainstem.options.services import CLEAN_COMMITS
-from mainstem.services.run_options import CLEANING, COMPACTION, RunOptions
+from mainstem.services.service_switches import CLEANING, COMPACTION, RunOptions
 
 BASE = {"connector": "hudi", "path": "/data/t1", "table.type": "MERGE_ON_READ", "index.type": "BUCKET"}
 

@@ -22,7 +22,7 @@ from mainstem.cli.main import main
 from mainstem.errors import Invalid, RolledBack, Unavailable, Unsupported
 from mainstem.formats.avro_container import OUR_MARK
 from mainstem.indexing import creating, index_build
-from mainstem.indexing.first_rows import FirstRows
+from mainstem.indexing.initial_rows import InitialRows
 from mainstem.layout import properties
 from mainstem.metadata.commits.partition_rows import Maintained
 from mainstem.options import INDEX_TIMEOUT, STATS_GROUPS
@@ -100,8 +100,8 @@ def at(monkeypatch, moment: str, act: Callable[[], object]) -> list[object]:
 
     places = {
         "planned": (index_build, "schedule", False),
-        "open": (FirstRows, "of_listing", True),
-        "read": (FirstRows, "of_listing", False),
+        "open": (InitialRows, "of_listing", True),
+        "read": (InitialRows, "of_listing", False),
         "written": (index_build._Build, "_complete", True),
         "completed": (index_build._Build, "_complete", False),
     }

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import mainstem
-from mainstem.api.opening import fence_of
+from mainstem.api.real_seams import fence_of
 from mainstem.publish.fence_notes import note_foreign_writer
 from mainstem.publish.publisher import Publisher
 from mainstem.services.metadata import metadata_compaction

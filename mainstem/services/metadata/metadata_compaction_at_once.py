@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from mainstem.metadata.compaction_rows import before, compacted, earliest_unsure, operations
+from mainstem.metadata.metadata_compaction_plan import before, compacted, earliest_unsure, operations
 from mainstem.metadata.metadata_table import MetadataTable
 from mainstem.metadata.records.record_schema import commit_schema
 from mainstem.publish.fence_notes import is_foreign_noted, note_newest

@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from mainstem.api.hoodie_options import for_opening
+from mainstem.api.given_options import for_opening
 from mainstem.api.job_table import contradiction, exists, open_for_job
 from mainstem.api.table import Table, open_table
 from mainstem.errors import Invalid, Unsupported
-from mainstem.flink.declared import Declared
+from mainstem.flink.declared_table import Declared
 from mainstem.flink.options import FlinkOptions
 from mainstem.formats.avro_schema import arrow_to_avro
 from mainstem.formats.vectors import check_same
