@@ -107,7 +107,7 @@ def unknown_is_aborted() -> list[Patch]:
 @seeded_bug("a commit that failed keeps its heartbeat: nobody may roll it back", faults=FAILING)
 def heartbeat_outlives_failure() -> list[Patch]:
     def fail(self: Transaction) -> None:
-        self._ended = True
+        self._turns.ended = True
 
     return [patch.object(Transaction, "_fail", fail)]
 
