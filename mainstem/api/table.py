@@ -17,6 +17,7 @@ from mainstem.options.locks import AUTH as ZOOKEEPER_AUTH
 from mainstem.options.writing import CLOCK_OFFSET
 from mainstem.publish.table_identity import known_identity
 from mainstem.storage.backends import Place, location_of, reopens, storage_of
+from mainstem.storage.store_options import split
 from mainstem.truetime.seams import Seams
 
 if TYPE_CHECKING:
@@ -545,10 +546,10 @@ def open_table(
     ``clock_offset_ms`` shifts this process's clock (tests and demos of skew). Raises ``Invalid`` if there is
     no table and for wrong options, ``Unsupported`` for options and tables that mainstem cannot serve.
     """
-    given = as_text(properties)
+    of_store, given = split(as_text(properties))
     if clock_offset_ms is not None:
         given[CLOCK_OFFSET] = str(clock_offset_ms)
-    location = location_of(path)
+    location = location_of(path, options=of_store)
     storage = storage_of(location)
     identity = known_identity(storage)  # before the properties: of an older table it would be missed
     config = load_config(storage)
