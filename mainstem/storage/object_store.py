@@ -327,6 +327,11 @@ class ObjectStorage:
             if failure is not None:
                 raise failure
 
+    def nonce_at(self, path: str) -> str | None:
+        """The nonce that the object's last put carried; None without one and without an object."""
+        found = self._nonce_and_tag(path)
+        return None if found is None else found[0]
+
     # -- requests ----------------------------------------------------------------------------------
 
     def _put(self, path: str, content: bytes | memoryview, mode: Any, nonce: str) -> Tag:

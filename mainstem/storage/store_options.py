@@ -196,10 +196,11 @@ def _configure_s3(
         },
     )
     endpoint = stores.S3_ENDPOINT.read(values) or stores.ENDPOINT.read(values)
+    tls, path_style = stores.S3_TLS.read(values), stores.S3_PATH_STYLE.read(values)
     if endpoint:
         if "://" not in endpoint:
-            endpoint = f"{'https' if stores.S3_TLS.read(values) else 'http'}://{endpoint}"
-        if not stores.S3_PATH_STYLE.read(values):
+            endpoint = f"{'https' if tls else 'http'}://{endpoint}"
+        if not path_style:
             url = urlsplit(endpoint)
             endpoint = f"{url.scheme}://{location.authority}.{url.netloc}"
             config["virtual_hosted_style_request"] = True

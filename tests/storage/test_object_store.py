@@ -1,7 +1,7 @@
 """Goal: an object store keeps the contract of ``Storage`` and of ``Swappable``, also where replies are lost.
 
-Method: every verb on a store in memory; lost replies, refusals for one's own put and conflicts are made between
-``ObjectStorage`` and obstore; a forked child calls.
+Method: every verb on a store in memory; lost replies, refusals for one's own put and conflicts are made
+between ``ObjectStorage`` and obstore; a forked child calls; stores that keep less are probed.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import pickle
-import threading
-from collections import Counter
 from typing import Any
 
 import obstore
@@ -20,17 +18,17 @@ import pytest
 from obstore.exceptions import AlreadyExistsError, GenericError, PermissionDeniedError, PreconditionError
 from obstore.store import MemoryStore
 
-from mainstem.errors import CorruptTable, Invalid, Unsupported
+from mainstem.errors import Invalid, Unsupported
 from mainstem.storage import object_store
 from mainstem.storage.backends import location_of, reopens, storage_of
-from mainstem.storage.below import FolderStorage
 from mainstem.storage.location import Location
 from mainstem.storage.memory_store import forget, memory_store
 from mainstem.storage.object_store import ObjectStorage
-from mainstem.storage.protocol import Storage
+from mainstem.storage.probe import probe
 from mainstem.storage.range_file import TAIL_BYTES
-from mainstem.storage.swaps import has_swaps, swappable
+from mainstem.storage.swaps import swappable
 from tests.storage.requests_made import Requests
+from tests.storage.store_contract import CONTRACT
 
 HERE = Location("memory", "bucket", "/some/table")
 
@@ -40,61 +38,9 @@ def storage() -> ObjectStorage:
     return ObjectStorage(MemoryStore(), HERE)
 
 
-def test_every_verb_does_what_the_protocol_says(storage: ObjectStorage) -> None:
-    assert isinstance(storage, Storage) and storage.base == "memory://bucket/some/table"
-    storage.put_new("a/b", b"one", durable=True)
-    with pytest.raises(FileExistsError):
-        storage.put_new("a/b", b"one", durable=True)
-    storage.put("a/c/d", [b"tw", memoryview(b"o")], durable=True)
-    storage.put("a/c/d", b"three", durable=True)
-    assert storage.read("a/c/d", max_bytes=5) == b"three"
-    with pytest.raises(CorruptTable, match="5 bytes, at most 4"):
-        storage.read("a/c/d", max_bytes=4)
-    assert storage.read_range("a/c/d", 1, 3) == b"hre" and storage.read_range("a/c/d", 3, 9) == b"ee"
-    assert storage.read_range("a/c/d", 5, 1) == storage.read_range("a/c/d", 9, 1) == b""
-    assert storage.read_range("a/c/d", 1, 0) == b""
-    for call in (
-        lambda: storage.read("a/x", max_bytes=1),
-        lambda: storage.read_range("a/x", 0, 1),
-        lambda: storage.read_range("a/x", 0, 0),
-        lambda: storage.open_input("a/x"),
-        lambda: storage.renew("a/x"),
-    ):
-        with pytest.raises(FileNotFoundError):
-            call()
-    assert sorted(storage.names("a")) == ["b", "c"] and storage.names("") == ["a"] and not storage.names("x")
-    assert storage.names("a", prefix="c") == storage.names("a", after="b") == ["c"]
-    assert {e.name: (e.size, e.is_folder) for e in storage.entries("a")} == {"b": (3, False), "c": (0, True)}
-    assert storage.stat("a/b").size == 3 and storage.stat("a").is_folder and storage.stat("") is not None
-    assert storage.stat("a/x") is None
-    assert storage.delete("a/b") and storage.names("a") == ["c"]
-    storage.delete_tree("a")
-    storage.delete_tree("a")
-    assert storage.names("") == [] and storage.stat("") is None
-
-
-def test_a_prefix_is_not_the_folder_of_a_longer_name(storage: ObjectStorage) -> None:
-    storage.put_new("a/b", b"", durable=True)
-    storage.put_new("ab/c", b"", durable=True)
-    assert storage.names("a") == ["b"]
-    storage.delete_tree("a")
-    assert storage.names("") == ["ab"]
-
-
-def test_an_upload_is_put_when_it_is_closed(storage: ObjectStorage) -> None:
-    one, two, three = (storage.upload(name) for name in ("one", "two", "three"))
-    buffer = bytearray(b"1234")
-    one.append([buffer])
-    buffer[:] = b"xxxx"
-    two.append([b"5", memoryview(b"67")])
-    assert storage.names("") == [] and (one.size, two.size) == (4, 3)
-    storage.put_new("two", b"of another", durable=True)
-    with pytest.raises(FileExistsError):
-        storage.settle([two, one, three], ["a"], durable=True)
-    assert storage.read("one", max_bytes=9) == b"1234" and storage.read("three", max_bytes=9) == b""
-    one.close(durable=True)
-    with pytest.raises(ValueError, match="closed"):
-        one.append([b"8"])
+@pytest.mark.parametrize("contract", CONTRACT, ids=lambda function: function.__name__)
+def test_a_store_in_memory_keeps_the_contract(contract, storage: ObjectStorage) -> None:
+    contract(storage)
 
 
 def test_an_upload_has_a_bound(storage: ObjectStorage, monkeypatch) -> None:
@@ -104,45 +50,6 @@ def test_an_upload_has_a_bound(storage: ObjectStorage, monkeypatch) -> None:
     with pytest.raises(OSError, match="at most 3 bytes") as raised:
         upload.append([b"4"])
     assert raised.value.errno == errno.EFBIG and upload.size == 3
-
-
-def test_a_swap_replaces_the_state_that_was_read_and_no_other(storage: ObjectStorage) -> None:
-    assert has_swaps(storage) and storage.read_tagged("lock") is None
-    first = storage.swap("lock", b"1", None)
-    assert first is not None and storage.swap("lock", b"2", None) is None
-    assert storage.read_tagged("lock") == (b"1", first)
-    second = storage.swap("lock", b"2", first)
-    assert second is not None and storage.swap("lock", b"3", first) is None
-    assert storage.read_tagged("lock") == (b"2", second)
-    storage.delete("lock")
-    assert storage.swap("lock", b"4", second) is None and storage.read_tagged("lock") is None
-    below = FolderStorage(storage, "folder")
-    tag = swappable(below).swap("x", b"1", None)
-    assert storage.read_tagged("folder/x") == (b"1", tag) == swappable(below).read_tagged("x")
-
-
-def test_one_of_many_wins_a_put_and_no_swap_is_lost(storage: ObjectStorage) -> None:
-    won: Counter[int] = Counter()
-
-    def work() -> None:
-        for number in range(20):
-            try:
-                storage.put_new(f"claim/{number}", b"", durable=True)
-                won[number] += 1
-            except FileExistsError:
-                pass
-            while True:
-                content, tag = storage.read_tagged("count") or (b"0", None)
-                if storage.swap("count", str(int(content) + 1).encode(), tag) is not None:
-                    break
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert won == {number: 1 for number in range(20)}
-    assert storage.read("count", max_bytes=9) == b"80"
 
 
 class Faults(Requests):
@@ -270,7 +177,8 @@ def test_a_parquet_file_is_read_by_few_ranges() -> None:
     chunks = [source.metadata.row_group(0).column(n) for n in (2, 3, 7)]
     file.prefetch((chunk.data_page_offset, chunk.total_compressed_size) for chunk in chunks)
     assert calls.made == {"get": 1, "get_range": 2}
-    assert source.read_row_group(0, columns=["c", "d", "h"]).equals(table[: rows // 2].select(["c", "d", "h"]))
+    wanted = ["c", "d", "h"]
+    assert source.read_row_group(0, columns=wanted).equals(table[: rows // 2].select(wanted))
     assert calls.made == {"get": 1, "get_range": 2}
     assert source.read().equals(table)
     file.prefetch([(-1, 5), (len(content), 1), (0, 2 * len(content))])  # as a damaged footer may say
@@ -308,6 +216,45 @@ def test_a_store_in_memory_is_named_and_read_only() -> None:
     assert storage.names("") == ["a"]
     forget("mine")
     assert storage_of(location_of("memory://mine/t")).names("") == []
+
+
+def ignoring(*modes: Any) -> Any:
+    """A put that drops conditions of these kinds, as some servers do."""
+
+    def put(store: Any, key: str, content: Any, **how: Any) -> Any:
+        if type(how["mode"]) in modes:
+            how["mode"] = "overwrite"
+        return obstore.put(store, key, content, **how)
+
+    return put
+
+
+def forgetful(store: Any, key: str, content: Any, **how: Any) -> Any:
+    """A put that drops metadata."""
+    return obstore.put(store, key, content, **{**how, "attributes": None})
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        ({}, ""),
+        ({"put": ignoring(str, dict)}, "no object .If-None-Match. replaced one"),
+        ({"put": ignoring(dict)}, "older ETag .If-Match. replaced a newer"),
+        ({"put": forgetful}, "does not keep metadata"),
+        ({"list_with_delimiter": lambda *_: {"objects": [], "common_prefixes": []}}, "does not show"),
+        ({"delete": lambda *_: None}, "that was deleted"),
+    ],
+)
+def test_the_probe_refuses_a_store_that_does_not_keep_the_contract(broken, said) -> None:
+    calls = Requests()
+    vars(calls).update(broken)
+    storage = ObjectStorage(MemoryStore(), HERE, calls=calls)
+    if said:
+        with pytest.raises(Unsupported, match=f"store of memory://bucket/some/table cannot .*{said}"):
+            probe(storage, "probes", "nonce")
+    else:
+        probe(storage, "probes", "nonce")
+        assert sum(calls.made.values()) <= 11 and storage.names("") == []
 
 
 def test_a_forked_child_refuses_instead_of_hanging(storage: ObjectStorage) -> None:
