@@ -1,4 +1,4 @@
-"""Install the object stores that `make stores` tests against, into `.venv-stores`; what is there is left alone.
+"""Install the object stores that `make stores` needs into `.venv-stores`; what is there is left alone.
 
     python scripts/stores.py
 

@@ -11,7 +11,7 @@ from mainstem.api.opening import ZOOKEEPER_AUTH_VARIABLE, as_text, real_seams
 from mainstem.api.services import Services
 from mainstem.api.vectors import Vectors
 from mainstem.api.write_request import write_spec
-from mainstem.errors import Invalid, MainstemError, Unavailable
+from mainstem.errors import Invalid, MainstemError, Unavailable, naming
 from mainstem.layout.properties import TableConfig, load_config
 from mainstem.options.locks import AUTH as ZOOKEEPER_AUTH
 from mainstem.options.writing import CLOCK_OFFSET
@@ -551,8 +551,9 @@ def open_table(
         given[CLOCK_OFFSET] = str(clock_offset_ms)
     location = location_of(path, options=of_store)
     storage = storage_of(location)
-    identity = known_identity(storage)  # before the properties: of an older table it would be missed
-    config = load_config(storage)
+    with naming(location.base, "the table cannot be opened", "check the place and the credentials"):
+        identity = known_identity(storage)  # before the properties: of an older table it would be missed
+        config = load_config(storage)
     config.check_readable(location.base)
     if properties:
         from mainstem.api.hoodie_options import check_given

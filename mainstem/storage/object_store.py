@@ -392,6 +392,8 @@ class ObjectStorage:
         except BaseError as error:
             self._check_bucket(error)
             text = str(error)
+            if method == "LIST" and "404 Not Found" in text:  # an empty folder is no error, anywhere
+                raise self._no_bucket() from None
             if method == "PUT" and "409 Conflict" in text:
                 raise _Refused(again=True) from None
             if "403 Forbidden" in text:
@@ -400,11 +402,14 @@ class ObjectStorage:
 
     def _check_bucket(self, error: Exception) -> None:
         if _NO_BUCKET.search(str(error)):
-            raise Invalid(
-                f"there is no bucket {self._location.authority!r} where the request went: create it, or check"
-                " the name, the endpoint and the region",
-                table=self.base,
-            ) from None
+            raise self._no_bucket() from None
+
+    def _no_bucket(self) -> Invalid:
+        return Invalid(
+            f"there is no bucket {self._location.authority!r} where the request went: create it, or check the"
+            " name, the endpoint and the region",
+            table=self.base,
+        )
 
 
 class _Refused(OSError):

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import base64
 import hmac
+import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
+import urllib.error
 import urllib.request
-from contextlib import suppress
 from datetime import timedelta
 from email.utils import formatdate
 from pathlib import Path
@@ -31,6 +31,7 @@ from mainstem.storage.backends import location_of
 from mainstem.storage.location import Location
 from mainstem.storage.object_store import ObjectStorage
 from mainstem.storage.store_options import open_store, serves_suffixes
+from tests.servers.gcs_shim import GcsShim
 from tests.servers.zookeeper import free_port
 
 PROGRAMS = Path(os.environ.get("MAINSTEM_STORES", Path(__file__).parents[2] / ".venv-stores"))
@@ -124,12 +125,18 @@ class StoreServer:
             )  # fmt: skip
 
     def answers(self) -> bool:
-        """Wait until it listens; False, and it is killed, if that takes too long."""
+        """Wait until it serves; False, and it is killed, if that takes too long."""
         end = time.monotonic() + _START_S
         while self._process is not None and self._process.poll() is None and time.monotonic() < end:
-            with suppress(OSError):
-                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+            try:
+                urllib.request.urlopen(self.endpoint, timeout=5).close()
                 return True
+            except urllib.error.HTTPError as error:
+                error.close()
+                if error.code < 500:  # MinIO listens first, and answers 503 while it starts
+                    return True
+            except OSError:
+                pass
             time.sleep(0.05)
         self.kill()
         return False
@@ -242,5 +249,47 @@ class Azurite(StoreServer):
         urllib.request.urlopen(request, timeout=30).close()
 
 
+class FakeGcs(StoreServer):
+    """fake-gcs-server in memory, behind the shim that obstore needs."""
+
+    name, program = "fake-gcs", "bin/fake-gcs-server"
+    _shim: GcsShim | None = None
+
+    def command(self) -> list[str]:
+        here = f"127.0.0.1:{self.port}"
+        return ["-scheme", "http", "-host", "127.0.0.1", "-port", str(self.port), "-backend", "memory",
+                "-public-host", here, "-external-url", f"http://{here}"]  # fmt: skip
+
+    def __enter__(self) -> StoreServer:
+        super().__enter__()
+        self._shim = GcsShim(self.port)
+        return self
+
+    def __exit__(self, *more: object) -> None:
+        if self._shim is not None:
+            self._shim.close()
+        super().__exit__(*more)
+
+    def options(self) -> dict[str, str]:
+        assert self._shim is not None
+        endpoint = f"http://127.0.0.1:{self._shim.port}"
+        # Unsigned writes are not known to obstore: it asks for a token, but for the account of an emulator.
+        account = {"gcs_base_url": endpoint, "disable_oauth": True, "client_email": "", "private_key": "",
+                   "private_key_id": ""}  # fmt: skip
+        file = self.folder / "account.json"
+        file.write_text(json.dumps(account))
+        return {"fs.gs.storage.root.url": endpoint, "fs.gs.auth.service.account.json.keyfile": str(file)}
+
+    def url(self, bucket: str, path: str) -> str:
+        return f"gs://{bucket}/{path}"
+
+    def make_bucket(self, bucket: str) -> None:
+        body = json.dumps({"name": bucket}).encode()
+        request = urllib.request.Request(
+            f"{self.endpoint}/storage/v1/b?project=p", body, {"Content-Type": "application/json"}
+        )
+        urllib.request.urlopen(request, timeout=30).close()
+
+
 #: servers that keep what they are asked
-SERVERS: tuple[type[StoreServer], ...] = (Minio, Versitygw, Azurite)
+SERVERS: tuple[type[StoreServer], ...] = (Minio, Versitygw, Azurite, FakeGcs)
