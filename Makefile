@@ -5,7 +5,7 @@
 # up to date is left alone, so nothing here needs the network twice.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo memory nbcc-sql collision test versions again interop interop-matrix support benchmark benchmark-full sim sim-reach chaos crash fuzz fuzz-filters lint docs dist clean
+.PHONY: help setup setup-dev demo memory nbcc-sql collision test versions again stores interop interop-matrix support benchmark benchmark-full sim sim-reach chaos crash fuzz fuzz-filters lint docs dist clean
 
 ifndef PYTHON
 PYTHON := $(firstword $(shell for p in python3 python3.11 python3.12 python3.13 python3.14 python; do \
@@ -46,7 +46,7 @@ collision: setup ## eight writers on the same keys, killed at random; the same w
 ALONE := tests/spark tests/flink tests/demos tests/multiprocess tests/chaos
 # Jobs of Flink that are killed take minutes: `make chaos` runs them.
 KILLS := tests/chaos/test_flink_kills.py
-OTHERS := tests --ignore=tests/interop $(ALONE:%=--ignore=%)
+OTHERS := tests --ignore=tests/interop --ignore=tests/stores $(ALONE:%=--ignore=%)
 TWO := -n 2 --dist loadfile
 
 test: setup-dev ## all tests but those that need Java Hudi or other versions; 15 minutes
@@ -54,7 +54,7 @@ test: setup-dev ## all tests but those that need Java Hudi or other versions; 15
 	$(ENVIRONMENT) run dev -- -m pytest $(ALONE) --ignore=$(KILLS) -q $(ARGS) || [ $$? = 5 ] || failed=1; exit $$failed
 
 # Left out: what no version can change (models, simulation, processes) and most of the slow tests.
-VERSIONED := tests --ignore=tests/interop --ignore=tests/chaos --ignore=tests/model --ignore=tests/sim \
+VERSIONED := tests --ignore=tests/interop --ignore=tests/stores --ignore=tests/chaos --ignore=tests/model --ignore=tests/sim \
 	--ignore=tests/multiprocess -m "versions or not slow" $(TWO) -q
 # Where .venv has Flink, it has the oldest Spark and pyarrow too (scripts/environment.py), and `make test` runs
 # with them. Python 3.13 and newer have no Flink, .venv has the newest of all there, and the oldest are run here.
@@ -73,6 +73,10 @@ interop: setup-dev ## Java Hudi 1.2.0 reads and writes beside us; 20 minutes
 again:
 	@failed=0; for group in $(if $(filter versions,$(PART)),newest $(OLDEST),dev); do \
 	$(ENVIRONMENT) run $$group -- -m pytest -q $(ARGS) || failed=1; done; exit $$failed
+
+stores: setup-dev ## object stores: MinIO, versitygw, Azurite and others are installed, and tables read from them; 3 minutes
+	@$(PYTHON) scripts/stores.py
+	@$(ENVIRONMENT) run dev -- -m pytest tests/stores -q $(ARGS)
 
 interop-matrix: setup-dev ## every cell of the interop matrix, resumed where it was stopped; docs/interop.md
 	@$(ENVIRONMENT) install interop

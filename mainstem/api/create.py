@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mainstem.api.given_options import check_given
-from mainstem.api.real_seams import as_text, real_seams
+from mainstem.api.real_seams import as_text, check_store_written, real_seams
 from mainstem.api.table import Table
 from mainstem.errors import Invalid, MainstemError, TableExists, Unavailable, Unsupported
 from mainstem.layout.properties import (
@@ -73,6 +73,7 @@ from mainstem.storage import paths
 from mainstem.storage.backends import Place, location_of
 from mainstem.storage.folders import make_folder
 from mainstem.storage.protocol import Storage
+from mainstem.storage.store_options import split
 from mainstem.timeline.instant import parse_instant
 from mainstem.truetime.seams import Seams
 
@@ -131,10 +132,11 @@ def create_table(
     from mainstem.formats.vectors import plain_lists, with_vectors
     from mainstem.merge.rules import merge_rules
 
-    given = as_text(properties)
+    of_store, given = split(as_text(properties))
     indexed = METADATA.read(given, False)
     check_given({key: value for key, value in given.items() if key != METADATA})
-    location = location_of(path)
+    location = location_of(path, options=of_store)
+    check_store_written(location)
     local = location.base
     keys, order, parts = (_names(v) for v in (record_key, ordering, partition_by))
     if not isinstance(schema, pa.Schema):

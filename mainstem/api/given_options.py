@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import warnings
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from mainstem.errors import Invalid, Unsupported
 from mainstem.layout.key_generator import named_kind
@@ -49,6 +50,7 @@ from mainstem.options.writing import (
 )
 from mainstem.storage.backends import location_of
 from mainstem.storage.location import Location
+from mainstem.storage.store_options import is_of_store, split
 from mainstem.writers.write_spec import UNSAFE
 
 OPERATIONS = OPERATION.allowed
@@ -78,10 +80,10 @@ _OPENING = (
 )  # fmt: skip
 
 
-def shared_location(path: str) -> Location:
-    """The location of a job's table, valid in all of the job's processes. Raises ``Invalid`` for a relative
-    path, ``Unsupported`` for storage that is not supported."""
-    return location_of(path, absolute=True)
+def shared_location(path: str, options: Mapping[str, str] = MappingProxyType({})) -> Location:
+    """The location of a job's table, valid in all of the job's processes; stores' options are taken from
+    ``options``. Raises ``Invalid`` for a relative path, ``Unsupported`` for storage that is not supported."""
+    return location_of(path, absolute=True, options=split(options)[0])
 
 
 def texts_of(options: Mapping[str, object]) -> dict[str, str]:
@@ -123,7 +125,7 @@ def sorted_out(
     harmless: list[str] = []
     own = {name.lower(): name for name in OWN_KEYS}
     for name, text in texts.items():
-        if name in elsewhere:
+        if name in elsewhere or is_of_store(name):  # ``shared_location`` has taken those of stores
             continue
         if name in _TABLE_ALIASES:
             key = _TABLE_ALIASES[name]

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from mainstem.api.real_seams import fence_of, note_lock
+from mainstem.api.real_seams import check_store_written, fence_of, note_lock
 from mainstem.errors import Invalid, MainstemError, TableReplaced, Unavailable, Unsupported
 from mainstem.layout.properties import TableConfig, load_config
 from mainstem.metadata.metadata_partitions import has_metadata
@@ -102,6 +102,7 @@ class OpenedTable:
         from mainstem.merge.rules import merge_rules
         from mainstem.writers.context import open_context
 
+        check_store_written(self.seams.storage.location)
         try:
             options = WriterOptions.from_properties(self.given, self.config.raw)
             BaseFileFormat.from_properties(self.given)

@@ -15,10 +15,12 @@ from mainstem.options.tables import TABLE_NAME
 from mainstem.publish.fence import Fence
 from mainstem.publish.link_fence import LinkFence
 from mainstem.storage import paths
-from mainstem.storage.backends import storage_of
+from mainstem.storage.backends import is_local, storage_of
 from mainstem.storage.location import Location
+from mainstem.storage.object_store import refuse_writes
 from mainstem.storage.protocol import Storage
 from mainstem.truetime.clock import SystemClock
+from mainstem.truetime.locks.no_lock import NoLock
 from mainstem.truetime.locks.options import LockOptions
 from mainstem.truetime.locks.providers import open_lock
 from mainstem.truetime.seams import Seams
@@ -65,12 +67,20 @@ def _noted_lock(storage: Storage) -> str | None:
     return found.decode("utf-8", "replace")
 
 
+def check_store_written(location: Location) -> None:
+    """Raises ``Unsupported`` for a table in an object store: there is no fence for stores."""
+    if not is_local(location):
+        refuse_writes(location)
+
+
 def real_seams(location: Location, config: TableConfig, properties: Mapping[str, str]) -> Seams:
     """The storage, clock, lock and randomness of this process for one table."""
     options = WriterOptions.from_properties(properties)
     storage = storage_of(location, sync=options.fsync)
     clock = SystemClock(options.clock_offset_ms)
     chance = random.SystemRandom()
+    if not is_local(location):  # read only: what its properties say of a lock is left to its writers
+        return Seams(storage, clock, NoLock(location.base), chance)
     kept = (*LOCK_KEYS, TABLE_NAME)
     own: dict[str, str] = {k: config.raw[k] for k in kept if k in config.raw}
     for key in LOCK_KEYS:

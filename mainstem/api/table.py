@@ -11,12 +11,13 @@ from mainstem.api.real_seams import ZOOKEEPER_AUTH_VARIABLE, as_text, real_seams
 from mainstem.api.services import Services
 from mainstem.api.vectors import Vectors
 from mainstem.api.write_request import write_spec
-from mainstem.errors import Invalid, MainstemError, Unavailable
+from mainstem.errors import Invalid, MainstemError, Unavailable, naming
 from mainstem.layout.properties import TableConfig, load_config
 from mainstem.options.locks import AUTH as ZOOKEEPER_AUTH
 from mainstem.options.writing import CLOCK_OFFSET
 from mainstem.publish.table_identity import known_identity
 from mainstem.storage.backends import Place, location_of, reopens, storage_of
+from mainstem.storage.store_options import split
 from mainstem.truetime.seams import Seams
 
 if TYPE_CHECKING:
@@ -545,13 +546,14 @@ def open_table(
     ``clock_offset_ms`` shifts this process's clock (tests and demos of skew). Raises ``Invalid`` if there is
     no table and for wrong options, ``Unsupported`` for options and tables that mainstem cannot serve.
     """
-    given = as_text(properties)
+    of_store, given = split(as_text(properties))
     if clock_offset_ms is not None:
         given[CLOCK_OFFSET] = str(clock_offset_ms)
-    location = location_of(path)
+    location = location_of(path, options=of_store)
     storage = storage_of(location)
-    identity = known_identity(storage)  # before the properties: of an older table it would be missed
-    config = load_config(storage)
+    with naming(location.base, "the table cannot be opened", "check the place and the credentials"):
+        identity = known_identity(storage)  # before the properties: of an older table it would be missed
+        config = load_config(storage)
     config.check_readable(location.base)
     if properties:
         from mainstem.api.given_options import check_given

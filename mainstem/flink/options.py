@@ -98,7 +98,7 @@ class FlinkOptions:
         check_given(for_reading(passed))
         core.WriterOptions.from_properties(passed)
         return cls(
-            location=shared_location(path),
+            location=shared_location(path, options),
             name=name,
             table=table,
             given=given,

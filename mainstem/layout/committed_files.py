@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 
 from mainstem.storage import paths
 from mainstem.storage.backends import reopens
+from mainstem.storage.location import Location
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.commit_metadata import CommitMetadata
 from mainstem.timeline.instant import Instant
@@ -41,7 +42,7 @@ Files = Mapping[str, "tuple[Written, ...]"]
 Load = Callable[[Instant], "CommitMetadata | None"]
 ParseBase = Callable[[str], "paths.BaseName | None"]
 
-_tables: OrderedDict[str, dict[str, Files]] = OrderedDict()
+_tables: OrderedDict[Location, dict[str, Files]] = OrderedDict()
 _others: WeakKeyDictionary[Storage, dict[str, dict[str, Files]]] = WeakKeyDictionary()
 
 
@@ -68,8 +69,8 @@ def _known(storage: Storage) -> dict[str, Files]:
         inner, folder = inner.inner, f"{inner.base}/{folder}"
     if not reopens(inner):
         return _others.setdefault(inner, {}).setdefault(folder, {})
-    known = _tables.setdefault(storage.base, {})
-    _tables.move_to_end(storage.base)
+    known = _tables.setdefault(storage.location, {})
+    _tables.move_to_end(storage.location)
     while len(_tables) > TABLES_MAX:
         _tables.popitem(last=False)
     return known

@@ -92,7 +92,7 @@ class WriteOptions:
             raise Invalid(f'option "path" is missing: the folder of the table. {_CATALOG}')
         table, given, passed = sorted_out(texts, known=_KNOWN)
         return cls(
-            location=shared_location(target),
+            location=shared_location(target, texts),
             operation=operation(texts),
             table=table,
             given=given,
@@ -152,7 +152,7 @@ class ReadOptions:
         if begin and begin.lower() in ("earliest", "000", "0"):
             begin = "0"
         found = cls(
-            shared_location(texts["path"]),
+            shared_location(texts["path"], texts),
             kind,
             names,
             as_of,

@@ -2,16 +2,21 @@
 
 ``BACKENDS`` maps each scheme to its store. To add a store, write one module with a class that implements
 ``storage.protocol``, and add one line here. Text without a scheme is a path on this machine.
+
+Object stores are opened read only (``storage_of``).
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from mainstem.errors import Invalid, Unsupported
+from mainstem.storage import store_options
 from mainstem.storage.local import LocalStorage
 from mainstem.storage.location import Location
 from mainstem.storage.protocol import Storage
@@ -22,14 +27,31 @@ Place = str | os.PathLike[str] | Location
 # RFC 3986: the text before the first colon is a scheme, unless it contains a slash.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _LOCAL_HOSTS = ("", "localhost")
+_NO_KEY = re.compile(r"[\x00-\x1f\x7f\\]")
+_NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 
 
 def _local(location: Location, sync: bool) -> Storage:
     return LocalStorage(location.path, sync=sync)
 
 
+def _object_store(location: Location, sync: bool) -> Storage:
+    store = store_options.open_store(location)
+    from mainstem.storage.object_store import ObjectStorage
+
+    return ObjectStorage(
+        store,
+        location,
+        width=store_options.width(location),
+        suffix=store_options.serves_suffixes(location),
+        read_only=True,
+    )
+
+
 #: scheme -> function that makes its store from a location and ``sync`` (whether files are made durable)
-BACKENDS: dict[str, Callable[[Location, bool], Storage]] = {"file": _local}
+BACKENDS: dict[str, Callable[[Location, bool], Storage]] = {
+    "file": _local, **dict.fromkeys(store_options.KINDS, _object_store)
+}  # fmt: skip
 
 
 def storage_of(location: Location, *, sync: bool = True) -> Storage:
@@ -42,25 +64,46 @@ def storage_of(location: Location, *, sync: bool = True) -> Storage:
 
 def reopens(storage: Any) -> bool:
     """Whether ``storage_of(storage.location)`` opens the same files, here and in other processes."""
-    return isinstance(storage, LocalStorage)
+    if isinstance(storage, LocalStorage):
+        return True
+    from mainstem.storage.object_store import ObjectStorage
+
+    return isinstance(storage, ObjectStorage) and storage.location.scheme != store_options.MEMORY
 
 
-def location_of(place: Place, *, absolute: bool = False) -> Location:
+def is_local(location: Location) -> bool:
+    """Whether the location is a folder of this machine, the only place where tables are written."""
+    return location.scheme == "file"
+
+
+def location_of(
+    place: Place, *, absolute: bool = False, options: Mapping[str, str] = _NO_OPTIONS
+) -> Location:
     """The location that a path or URL names.
 
     ``file:/x``, ``file:///x`` and ``/x`` are the same; schemes are case-insensitive; characters are taken
     literally, even ``%``, as in Hadoop. ``absolute``: refuse a relative path, which would mean a different
-    folder in another process. Raises ``Invalid`` for text that names no place, ``Unsupported`` for a scheme
-    or a host that no store serves.
+    folder in another process. ``options``: those of stores (``store_options.split``); a local path has none.
+    Raises ``Invalid`` for text that names no place and for wrong options, ``Unsupported`` for a scheme or a
+    host that no store serves.
     """
-    if isinstance(place, Location):
-        return place
+    location = place if isinstance(place, Location) else _parsed(place, absolute)
+    store_options.check_names(options)
+    if not options or location.scheme not in store_options.KINDS:
+        return location
+    kept = store_options.settled(location, {**store_options.given_again(location), **options})
+    return replace(location, options=kept.options, secrets=kept.variables, texts=kept.texts)
+
+
+def _parsed(place: str | os.PathLike[str], absolute: bool) -> Location:
     text = os.fspath(place)
     if not isinstance(text, str) or not text or "\0" in text:
         raise Invalid(f"path {text!r}: expected the folder of a table, a path or a URL such as file:///tmp/t")
     scheme, rest = split_scheme(text)
     if scheme is None:
         return _of_path(text, absolute)
+    if scheme in store_options.KINDS:
+        return _of_store_url(scheme, rest)
     _backend(scheme, text)
     return _of_file_url(rest, text)
 
@@ -81,11 +124,30 @@ def _backend(scheme: str, text: str) -> Callable[[Location, bool], Storage]:
     if backend is None:
         raise Unsupported(
             f"path {text!r} has the scheme {scheme!r}, for which there is no storage: known are"
-            f" {', '.join(sorted(BACKENDS))} and paths without a scheme, on a local POSIX file system with"
-            f" hard links that all processes see. A local folder of that name is given as './{text}' or as an"
-            " absolute path"
+            f" {', '.join(BACKENDS)} and paths without a scheme. A local folder of that name is given as"
+            f" './{text}' or as an absolute path"
         )
     return backend
+
+
+def _of_store_url(scheme: str, rest: str) -> Location:
+    """``//BUCKET/PATH``; for Azure ``//CONTAINER@ACCOUNT.dfs.core.windows.net/PATH``, or as the others."""
+    authority, _, path = rest[2:].partition("/") if rest.startswith("//") else ("", "", "")
+    azure = store_options.KINDS[scheme] == store_options.AZURE
+    if not authority or authority.startswith("@"):
+        raise Invalid(
+            f"path {scheme + ':' + rest!r} names no bucket: expected {scheme}://BUCKET/PATH. A local folder"
+            f" of that name is given as './{scheme}:{rest}' or as an absolute path"
+        )
+    if "@" in authority and not azure:  # perhaps a key: it is not repeated here
+        raise Invalid(
+            f"a URL {scheme}://...@BUCKET holds credentials, which would end in logs and plans: give them by"
+            " the environment or as options"
+        )
+    parts = [part for part in path.split("/") if part]
+    if _NO_KEY.search(rest) or any(part in (".", "..") for part in parts):
+        raise Invalid(f"path {scheme + ':' + rest!r}: expected no '.', no '..' and no control characters")
+    return Location(scheme, authority, "".join(f"/{part}" for part in parts))
 
 
 def _of_file_url(rest: str, text: str) -> Location:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from mainstem.limits import SWAPPED_BYTES_MAX
 from mainstem.storage import folders as own_folders
 from mainstem.storage import maps
 from mainstem.storage.links import has_links, links
 from mainstem.storage.location import Location
 from mainstem.storage.protocol import Content, FileInfo, Storage, Upload
+from mainstem.storage.swaps import Tag, has_swaps, swappable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,6 +24,7 @@ class FolderStorage:
         self.inner = inner
         self.base = f"{inner.base}/{folder}"
         self.links = has_links(inner)
+        self.swaps = has_swaps(inner)
         self._folder = folder
 
     @property
@@ -80,6 +83,14 @@ class FolderStorage:
 
     def settle(self, uploads: Sequence[Upload], folders: Iterable[str] = (), *, durable: bool) -> None:
         self.inner.settle(uploads, map(self.outer, folders), durable=durable)
+
+    # -- only where ``inner`` is an object store -----------------------------------------------------
+
+    def read_tagged(self, path: str, *, max_bytes: int = SWAPPED_BYTES_MAX) -> tuple[bytes, Tag] | None:
+        return swappable(self.inner).read_tagged(self.outer(path), max_bytes=max_bytes)
+
+    def swap(self, path: str, data: Content, tag: Tag | None) -> Tag | None:
+        return swappable(self.inner).swap(self.outer(path), data, tag)
 
     # -- only where ``inner`` is a file system -------------------------------------------------------
 

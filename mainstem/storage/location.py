@@ -13,9 +13,9 @@ from mainstem.errors import Invalid
 class Location:
     """A parsed URL and the options of its store; made by ``storage.backends.location_of``.
 
-    Picklable, comparable, and free of secrets: ``secrets`` maps each secret option to the environment
-    variable that holds its value in every process that makes the store. ``path`` is absolute, without a
-    trailing slash.
+    Picklable and comparable. ``secrets`` maps each secret option to the environment variable that holds its
+    value in every process that makes the store. ``texts`` are secrets that the user gave as text: they travel
+    in pickles, and are never shown. ``path`` is absolute, without a trailing slash; "" for a whole bucket.
     """
 
     scheme: str
@@ -23,6 +23,7 @@ class Location:
     path: str
     options: tuple[tuple[str, str], ...] = field(default=(), kw_only=True)
     secrets: tuple[tuple[str, str], ...] = field(default=(), kw_only=True)
+    texts: tuple[tuple[str, str], ...] = field(default=(), kw_only=True, repr=False)
 
     @property
     def base(self) -> str:
@@ -46,7 +47,8 @@ class Location:
                 " every process that reads or writes the table",
                 table=self.base,
             )
-        return {**dict(self.options), **{name: known[variable] for name, variable in self.secrets}}
+        held = {name: known[variable] for name, variable in self.secrets}
+        return {**dict(self.options), **dict(self.texts), **held}
 
     def __str__(self) -> str:
         return self.base

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
+from mainstem.storage.links import has_links
 from mainstem.storage.protocol import Storage
 
 
@@ -14,6 +15,14 @@ def view(storage: Storage, path: str) -> memoryview:
     if mapped is not None:
         return mapped(path)
     return memoryview(storage.read(path, max_bytes=sys.maxsize))
+
+
+def part(storage: Storage, path: str, start: int, end: int) -> memoryview:
+    """These bytes of a large file, without a copy if the store can map it, fewer at the end of the file."""
+    mapped: Callable[[str], memoryview] | None = getattr(storage, "view", None)
+    if mapped is not None and has_links(storage):
+        return mapped(path)[start:end]
+    return memoryview(storage.read_range(path, start, end - start))
 
 
 def private_copy(storage: Storage, path: str, size: int, *, spill: bool) -> memoryview:

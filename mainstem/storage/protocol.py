@@ -11,7 +11,8 @@ survive a machine crash once the call has returned; the *name* survives once ``s
 folder. An object store makes both durable in every call.
 
 Operations that only a file system has are elsewhere: hard links and renames (``storage.links``), folders
-(``storage.folders``), memory maps (``storage.maps``). So are thread pools (``storage.side_by_side``).
+(``storage.folders``), memory maps (``storage.maps``). So is what only an object store has
+(``storage.swaps``), and thread pools (``storage.side_by_side``).
 """
 
 from __future__ import annotations
@@ -117,7 +118,10 @@ class Storage(Protocol):
         """
 
     def delete(self, path: str) -> bool:
-        """True if a file was removed, False if there was none."""
+        """True if a file was removed, False if there was none.
+
+        A store that does not say whether there was one (S3) gives True.
+        """
 
     def create_all(self, paths: Iterable[str]) -> None:
         """Create empty files, in this order where the store keeps one; a name that is taken stays as it is.

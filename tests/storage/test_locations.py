@@ -22,6 +22,7 @@ from mainstem.storage.backends import BACKENDS, location_of, names_place, storag
 from mainstem.storage.folder_storage import FolderStorage
 from mainstem.storage.local import LocalStorage
 from mainstem.storage.location import Location
+from mainstem.storage.store_options import KINDS
 from mainstem.truetime.locks.option_values import local_folder
 
 PACKAGE = Path(mainstem.__file__).parent
@@ -54,9 +55,10 @@ def test_a_local_path_may_have_a_colon_behind_its_first_slash(text: str) -> None
 @pytest.mark.parametrize(
     ("text", "error", "said"),
     [
-        ("s3:/bucket/t", Unsupported, "'s3'.*known are file.*'./s3:/bucket/t'"),
-        ("s3a://bucket/t", Unsupported, "'s3a'"),
-        ("S3://bucket/t", Unsupported, "'s3'"),
+        ("s3:/bucket/t", Invalid, r"names no bucket.*'\./s3:/bucket/t'"),
+        ("s3a:///t", Invalid, "names no bucket: expected s3a://BUCKET/PATH"),
+        ("S3://bucket/a/../t", Invalid, "no '..'"),
+        ("abfss://@account.dfs.core.windows.net/t", Invalid, "names no bucket"),
         ("hdfs://n:8020/t", Unsupported, "'hdfs'"),
         ("day:t", Unsupported, "'./day:t'"),
         ("C:\\t", Unsupported, "'c'"),
@@ -83,7 +85,7 @@ def test_what_is_not_meant_is_refused_by_every_front_door(tmp_path, monkeypatch,
 
 def test_a_path_object_of_a_url_is_refused_as_well(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(Unsupported, match=r"'s3:/bucket/t'.*'\./s3:/bucket/t'"):
+    with pytest.raises(Invalid, match=r"'s3:/bucket/t'.*'\./s3:/bucket/t'"):
         mainstem.create_table(Path("s3://bucket/t"), SCHEMA, record_key="id")
     table = mainstem.create_table("./s3:/t", SCHEMA, record_key="id")
     assert table.path == str(tmp_path / "s3:" / "t")
@@ -121,7 +123,7 @@ def test_secrets_travel_by_the_name_of_a_variable_only(monkeypatch) -> None:
 
 
 def test_a_store_is_added_by_one_line(monkeypatch, tmp_path: Path) -> None:
-    assert list(BACKENDS) == ["file"]
+    assert list(BACKENDS) == ["file", *KINDS]
     monkeypatch.setitem(BACKENDS, "mem", lambda location, sync: LocalStorage(str(tmp_path), sync=sync))
     assert storage_of(Location("mem", "", "/t")).base == str(tmp_path)
 

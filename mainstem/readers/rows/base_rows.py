@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from mainstem.errors import CorruptTable, Unavailable
 from mainstem.limits import MIB
-from mainstem.readers.rows.equal_chunks import doubles
+from mainstem.readers.rows.equal_chunks import chunk_start, doubles
 from mainstem.storage.protocol import Storage
 
 # A batch has at most BATCH_ROWS rows, and about BATCH_BYTES bytes if rows are wide.
@@ -107,6 +107,7 @@ class BaseFile:
         names = self.held(names) or self.names[:1]  # a batch without columns would have no rows
         schema, size = source.schema_arrow, self._batch_rows(number)
         with _reading(self.path):
+            self._prefetch(number, names)
             twice = doubles(self.file, source, number, names)
             once = [name for name in names if name not in twice]
             batches = source.iter_batches(batch_size=size, row_groups=[number], columns=once)
@@ -119,6 +120,16 @@ class BaseFile:
             for name, same in twice.items():
                 table = table.append_column(schema.field(name), table.column(same))
             yield table.select(names)
+
+    def _prefetch(self, group: int, names: Sequence[str]) -> None:
+        """Fetch the chunks of these columns together, where each read would be a request (object stores)."""
+        prefetch = getattr(self.file, "prefetch", None)
+        if prefetch is None:
+            return
+        described, wanted = self.source.metadata.row_group(group), set(names)
+        chunks = map(described.column, range(described.num_columns))
+        chosen = [chunk for chunk in chunks if chunk.path_in_schema.partition(".")[0] in wanted]
+        prefetch((chunk_start(chunk), chunk.total_compressed_size) for chunk in chosen)
 
     def _batch_rows(self, group: int) -> int:
         found = self.source.metadata.row_group(group)

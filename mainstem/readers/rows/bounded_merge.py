@@ -81,10 +81,10 @@ class _Part:
     def load(self, storage: Storage) -> tuple[str, LogBlock]:
         """The block with this part's content, from a mapping of its own."""
         start = self.block.content_offset
-        content = maps.view(storage, self.path)[start + self.begin : start + self.end]
+        content = maps.part(storage, self.path, start + self.begin, start + self.end)
         if self.records is None:
             return self.path, replace(self.block, content=content)
-        head = maps.view(storage, self.path)[start : start + 4]
+        head = maps.part(storage, self.path, start, start + 4)
         content = memoryview(b"".join((head, struct.pack(">i", self.records), content)))
         return self.path, replace(self.block, content=content, content_offset=start + self.begin - 8)
 

@@ -35,7 +35,7 @@ def doubles(file: pa.NativeFile, source: pq.ParquetFile, group: int, names: Sequ
         chunk = None if number is None else described.column(number)
         if chunk is not None and chunk.total_compressed_size >= _BYTES_MIN:
             traits = (*_traits(chunk, schema.column(number)), arrow.field(name).type)
-            alike.setdefault(traits, []).append((name, _start(chunk)))
+            alike.setdefault(traits, []).append((name, chunk_start(chunk)))
     found: dict[str, str] = {}
     for (_, size, *_), columns in alike.items():
         if len(columns) > 1:
@@ -65,7 +65,8 @@ def _traits(chunk: Any, column: Any) -> tuple:
     )  # fmt: skip
 
 
-def _start(chunk: Any) -> int:
+def chunk_start(chunk: Any) -> int:
+    """Where a column chunk begins in its file."""
     first = chunk.dictionary_page_offset
     # Some writers record 0 for a missing dictionary; Arrow's reader ignores it too.
     return min(first, chunk.data_page_offset) if first else chunk.data_page_offset

@@ -1,0 +1,461 @@
+"""Storage in an object store (S3, Google Cloud Storage, Azure Blob), by the library obstore.
+
+Every object is written whole by one request, or not at all, and is durable once the call returns; a folder
+is what its objects' names say. Beyond ``Storage`` it offers ``storage.swaps``. No ``storage.links``, no
+``storage.folders``, no ``storage.maps``.
+
+**A refused condition may be one's own success.** obstore repeats a request whose reply was lost. If the first
+try of a conditional put took effect, the second is refused, because of the object that the first one made. So
+every put carries a nonce as metadata of the object, and a refusal counts as a refusal only after the nonce of
+the object that is there was compared. Comparing contents would not do: many of Hudi's files that claim
+something exclusively are empty.
+
+**An ``OSError`` of a write means that its outcome is unknown**: the object may be there, and may even appear
+later, when a request that was given up arrives at the store after all.
+
+obstore's threads do not survive ``fork``: in a forked child of a process that used a store every call would
+hang, so each refuses.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from mainstem.errors import CorruptTable, Invalid, Unsupported
+from mainstem.limits import STORE_UPLOAD_BYTES_MAX, SWAPPED_BYTES_MAX
+from mainstem.storage.location import Location
+from mainstem.storage.protocol import Content, FileInfo, Upload
+from mainstem.storage.side_by_side import side_by_side
+from mainstem.storage.swaps import Tag
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: name of the metadata that tells one's own put; letters only, as Azure takes names of variables
+NONCE = "mainstemnonce"
+# A busy store answers 409 to a conditional write that met another one; a renewal may meet another renewal.
+_TRIES_MAX = 5
+_REMOVED_AT_ONCE = 1000
+_NO_BUCKET = re.compile(r"<Code>(NoSuchBucket|ContainerNotFound)</Code>|The specified bucket does not exist")
+_CODE = re.compile(r"<Code>([^<]*)</Code>\s*<Message>([^<]*)</Message>", re.DOTALL)
+_XML = re.compile(r"<\?xml.*", re.DOTALL)
+_QUERY = re.compile(r"\?[^\s\"'<>]+")  # signatures of requests are there
+_SAID_BYTES_MAX = 500
+
+_used = _forked = False
+
+
+def _note_fork() -> None:
+    global _forked
+    _forked = _used
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
+
+
+class StoreUpload:
+    """A file that grows in memory; ``close`` puts it."""
+
+    def __init__(self, storage: ObjectStorage, path: str) -> None:
+        self._storage = storage
+        self._path = path
+        # ``close`` empties it in one step, as ``LocalUpload`` does.
+        self._contents = [bytearray()]
+        self.size = 0
+
+    def append(self, buffers: Sequence[bytes | memoryview]) -> None:
+        if not self._contents:
+            raise ValueError("the file was closed")
+        total = self.size + sum(memoryview(part).nbytes for part in buffers)
+        if total > STORE_UPLOAD_BYTES_MAX:
+            raise OSError(
+                errno.EFBIG,
+                f"a file for an object store is held in memory, at most {STORE_UPLOAD_BYTES_MAX} bytes",
+                self._path,
+            )
+        for part in buffers:  # the caller may use the buffers again
+            self._contents[0] += memoryview(part).cast("B")
+        self.size = total
+
+    def close(self, *, durable: bool) -> None:
+        try:
+            content = self._contents.pop()
+        except IndexError:
+            return
+        self._storage.put_new(self._path, memoryview(content), durable=durable)
+
+
+class ObjectStorage:
+    """``Storage`` below one prefix of a bucket (Azure: of a container).
+
+    ``store``: a store of obstore's; ``width``: the number of concurrent requests; ``suffix``: whether the
+    store serves the last bytes of an object without being told its size (Azure does not). ``read_only``:
+    refuse every write. ``calls``: the functions that make the requests, the module ``obstore``.
+    """
+
+    links = False
+    swaps = True
+
+    def __init__(
+        self,
+        store: Any,
+        location: Location,
+        *,
+        width: int = 16,
+        suffix: bool = True,
+        read_only: bool = False,
+        calls: Any = None,
+    ) -> None:
+        if calls is None:
+            import obstore
+
+            calls = obstore
+        self.base = location.base
+        self._store = store
+        self._location = location
+        self._width = width
+        self._suffix = suffix
+        self._read_only = read_only
+        self._calls = calls
+        self._prefix = location.path.strip("/")
+
+    @property
+    def location(self) -> Location:
+        return self._location
+
+    @property
+    def width(self) -> int:
+        return self._width
+
+    def _key(self, path: str) -> str:
+        return f"{self._prefix}/{path}".strip("/") if self._prefix else path
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def read(self, path: str, *, max_bytes: int) -> bytes:
+        with self._requesting("GET", path):
+            return self._whole(self._calls.get(self._store, self._key(path)), path, max_bytes)
+
+    def _whole(self, found: Any, path: str, max_bytes: int) -> bytes:
+        size = found.meta["size"]
+        if size > max_bytes:
+            raise CorruptTable(
+                f"file of {size} bytes, at most {max_bytes} expected", path=path, table=self.base
+            )
+        return bytes(found.bytes())
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        if length <= 0:
+            self._size(path)  # raises if there is no such object
+            return b""
+        try:
+            with self._requesting("GET", path):
+                part = self._calls.get_range(self._store, self._key(path), start=offset, length=length)
+        except FileNotFoundError:
+            raise
+        except OSError:
+            if self._size(path) <= offset:  # no bytes there, which stores answer by an error
+                return b""
+            raise
+        return bytes(part)
+
+    def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
+        """The bytes of (offset, length > 0) each: a request for each, ``width`` of them at the same time."""
+
+        def part(one: tuple[int, int]) -> memoryview:
+            with self._requesting("GET", path):
+                found = self._calls.get_range(self._store, self._key(path), start=one[0], length=one[1])
+                return memoryview(found)
+
+        return side_by_side(self, part, ranges)
+
+    def read_tail(self, path: str, length: int) -> tuple[memoryview, int]:
+        """The last ``length`` bytes, fewer if the object is smaller, and the object's size."""
+        if self._suffix:
+            try:
+                with self._requesting("GET", path):
+                    options = {"range": {"suffix": length}}
+                    found = self._calls.get(self._store, self._key(path), options=options)
+                    return memoryview(found.bytes()), int(found.meta["size"])
+            except FileNotFoundError:
+                raise
+            except OSError:  # an empty object has no last bytes
+                if self._size(path):
+                    raise
+                return memoryview(b""), 0
+        size = self._size(path)
+        start = max(0, size - length)
+        return memoryview(self.read_range(path, start, size - start)), size
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        from mainstem.storage.range_file import open_ranges
+
+        return open_ranges(self, path)
+
+    def names(self, folder: str, *, prefix: str = "", after: str = "") -> list[str]:
+        return [entry.name for entry in self.entries(folder, prefix=prefix, after=after)]
+
+    def entries(self, folder: str, *, prefix: str = "", after: str = "") -> list[FileInfo]:
+        key = self._key(folder)
+        with self._requesting("LIST", folder):
+            found = self._calls.list_with_delimiter(self._store, key or None)
+        start = len(key) + 1 if key else 0
+        # Not every store honours where a listing is to begin, and obstore asks for that only without a
+        # delimiter: names are chosen here.
+        listed: dict[str, FileInfo] = {}
+        for one in found["objects"]:
+            name = one["path"][start:]
+            if name:  # "": the folder's own marker, which Hadoop makes
+                listed[name] = _info(name, one)
+        for path in found["common_prefixes"]:
+            name = path[start:]
+            listed.setdefault(name, FileInfo(name, 0, 0, True))
+        return [one for name, one in listed.items() if name > after and name.startswith(prefix)]
+
+    def stat(self, path: str) -> FileInfo | None:
+        name = path.rpartition("/")[2]
+        try:
+            if path:
+                return _info(name, self._head(path))
+        except FileNotFoundError:
+            pass
+        with self._requesting("LIST", path):
+            below = next(self._calls.list(self._store, self._key(path) or None, chunk_size=1), None)
+        return FileInfo(name, 0, 0, True) if below else None
+
+    def _head(self, path: str) -> Any:
+        with self._requesting("HEAD", path):
+            return self._calls.head(self._store, self._key(path))
+
+    def _size(self, path: str) -> int:
+        return int(self._head(path)["size"])
+
+    def read_tagged(self, path: str, *, max_bytes: int = SWAPPED_BYTES_MAX) -> tuple[bytes, Tag] | None:
+        try:
+            with self._requesting("GET", path):
+                found = self._calls.get(self._store, self._key(path))
+                return self._whole(found, path, max_bytes), _tag(found.meta)
+        except FileNotFoundError:
+            return None
+
+    # -- writing -----------------------------------------------------------------------------------
+
+    def put_new(self, path: str, data: Content | memoryview, *, durable: bool) -> None:
+        if self.swap(path, data, None) is None:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+
+    def put(self, path: str, data: Content, *, durable: bool) -> None:
+        self._put(path, _joined(data), "overwrite", secrets.token_hex(16))
+
+    def upload(self, path: str) -> StoreUpload:
+        return StoreUpload(self, path)
+
+    def swap(self, path: str, data: Content | memoryview, tag: Tag | None) -> Tag | None:
+        content, nonce = _joined(data), secrets.token_hex(16)
+        for _ in range(_TRIES_MAX):
+            try:
+                return self._put(path, content, "create" if tag is None else _condition(tag), nonce)
+            except _Refused as refused:
+                found = self._nonce_and_tag(path)
+                if found is not None and found[0] == nonce:
+                    return found[1]  # the reply to a first try was lost
+                if refused.again and (None if found is None else found[1]) == tag:
+                    continue
+                if found is None and tag is None:
+                    # Whose object it was can no longer be seen.
+                    raise OSError(
+                        errno.EIO, f"{self._full(path)} was there already, and is gone now", path
+                    ) from None
+                return None
+        raise OSError(errno.EBUSY, f"{self._full(path)}: too many conditional writes at once", path)
+
+    def renew(self, path: str) -> None:
+        """Write the content again, if the object is still there."""
+        for _ in range(_TRIES_MAX):
+            found = self.read_tagged(path)
+            if found is None:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            if self.swap(path, *found) is not None:
+                return
+        raise OSError(errno.EBUSY, f"{self._full(path)} changes all the time", path)
+
+    def delete(self, path: str) -> bool:
+        try:
+            with self._requesting("DELETE", path):
+                self._calls.delete(self._store, self._key(path))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def delete_tree(self, path: str) -> None:
+        key = self._key(path)
+        with self._requesting("LIST", path):
+            found = [one["path"] for one in self._calls.list(self._store, key or None).collect()]
+        for start in range(0, len(found), _REMOVED_AT_ONCE):
+            self._delete_all(path, found[start : start + _REMOVED_AT_ONCE])
+
+    def _delete_all(self, path: str, keys: list[str]) -> None:
+        try:
+            with self._requesting("DELETE", path):
+                self._calls.delete(self._store, keys)
+            return
+        except FileNotFoundError:  # somebody else deletes them too, which some stores call an error
+            pass
+        for key in keys:
+            try:
+                with self._requesting("DELETE", path):
+                    self._calls.delete(self._store, key)
+            except FileNotFoundError:
+                continue
+
+    def settle(self, uploads: Sequence[Upload], folders: Iterable[str] = (), *, durable: bool) -> None:
+        def closed(upload: Upload) -> Exception | None:
+            try:
+                upload.close(durable=durable)
+            except Exception as error:
+                return error
+            return None
+
+        for failure in side_by_side(self, closed, uploads):
+            if failure is not None:
+                raise failure
+
+    def nonce_at(self, path: str) -> str | None:
+        """The nonce that the object's last put carried; None without one and without an object."""
+        found = self._nonce_and_tag(path)
+        return None if found is None else found[0]
+
+    # -- requests ----------------------------------------------------------------------------------
+
+    def _put(self, path: str, content: bytes | memoryview, mode: Any, nonce: str) -> Tag:
+        with self._requesting("PUT", path):
+            made = self._calls.put(
+                self._store,
+                self._key(path),
+                content,
+                attributes={NONCE: nonce},
+                mode=mode,
+                use_multipart=False,
+            )
+        return _tag(made)
+
+    def _nonce_and_tag(self, path: str) -> tuple[str | None, Tag] | None:
+        try:
+            with self._requesting("HEAD", path):
+                found = self._calls.get(self._store, self._key(path), options={"head": True})
+                return found.attributes.get(NONCE), _tag(found.meta)
+        except FileNotFoundError:
+            return None
+
+    def _full(self, path: str) -> str:
+        return f"{self.base}/{path}" if path else self.base
+
+    @contextmanager
+    def _requesting(self, method: str, path: str) -> Iterator[None]:
+        """Turn obstore's errors into those of ``Storage``; nothing of a request's signature stays in them."""
+        global _used
+        if _forked:
+            raise Unsupported(
+                "this process was forked from one that had used an object store, whose threads it does not"
+                " have: start processes by 'spawn' (multiprocessing.set_start_method), or fork before the"
+                " first use",
+                table=self.base,
+            )
+        if self._read_only and method in ("PUT", "DELETE"):
+            refuse_writes(self._location)
+        _used = True
+        from obstore.exceptions import (
+            AlreadyExistsError,
+            BaseError,
+            PermissionDeniedError,
+            PreconditionError,
+            UnauthenticatedError,
+        )
+
+        where = f"{method} {self._full(path)}"
+        try:
+            yield
+        except (AlreadyExistsError, PreconditionError):
+            raise _Refused(again=False) from None
+        except (PermissionDeniedError, UnauthenticatedError) as error:
+            raise PermissionError(errno.EACCES, f"{where}: {_said(error)}", path) from None
+        except FileNotFoundError as error:
+            self._check_bucket(error)
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from None
+        except BaseError as error:
+            self._check_bucket(error)
+            text = str(error)
+            if method == "LIST" and "404 Not Found" in text:  # an empty folder is no error, anywhere
+                raise self._no_bucket() from None
+            if method == "PUT" and "409 Conflict" in text:
+                raise _Refused(again=True) from None
+            if "403 Forbidden" in text:
+                raise PermissionError(errno.EACCES, f"{where}: {_said(error)}", path) from None
+            raise OSError(errno.EIO, f"{where}: {_said(error)}", path) from None
+
+    def _check_bucket(self, error: Exception) -> None:
+        if _NO_BUCKET.search(str(error)):
+            raise self._no_bucket() from None
+
+    def _no_bucket(self) -> Invalid:
+        return Invalid(
+            f"there is no bucket {self._location.authority!r} where the request went: create it, or check the"
+            " name, the endpoint and the region",
+            table=self.base,
+        )
+
+
+class _Refused(OSError):
+    """A condition did not hold; ``again``: or the store was busy with another conditional write."""
+
+    def __init__(self, *, again: bool) -> None:
+        super().__init__(errno.EBUSY, "the store refused a conditional write")
+        self.again = again
+
+
+def refuse_writes(location: Location) -> None:
+    """Raise ``Unsupported``: tables in object stores are read only."""
+    raise Unsupported(
+        "tables in object stores are read, not written: what keeps a writer that was superseded from"
+        " publishing late needs a local file system. Write the table on a local disk, and copy it (see"
+        " docs/stores.md)",
+        table=location.base,
+    )
+
+
+def _joined(data: Content | memoryview) -> bytes | memoryview:
+    if isinstance(data, bytes):
+        return data
+    if isinstance(data, (bytearray, memoryview)):
+        return memoryview(data).cast("B")
+    return b"".join(data)
+
+
+def _condition(tag: Tag) -> dict[str, str]:
+    named = zip(("e_tag", "version"), tag, strict=True)
+    return {name: value for name, value in named if value is not None}
+
+
+def _tag(meta: Any) -> Tag:
+    return meta["e_tag"], meta["version"]
+
+
+def _info(name: str, meta: Any) -> FileInfo:
+    return FileInfo(name, meta["size"], int(meta["last_modified"].timestamp() * 1000), False)
+
+
+def _said(error: Exception) -> str:
+    """What the store said, in one line without signatures."""
+    text = str(error).partition("\n\nDebug source")[0]
+    answer = _CODE.search(text)
+    line = " ".join(_QUERY.sub("?...", _XML.sub("", text)).split())
+    if answer is not None:
+        line = f"{line} {answer.group(1)}: {' '.join(answer.group(2).split())}"
+    return line[:_SAID_BYTES_MAX]

@@ -1,0 +1,157 @@
+"""A seekable file over ranges of an object, for pyarrow.
+
+Opening it is one request, which fetches the end of the object: a Parquet footer, or a small file as a whole.
+Other bytes are fetched when they are read, in large parts. A reader that knows what it will read next asks
+for it by ``prefetch``: near ranges become one request, and all requests run at the same time.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from mainstem.limits import MIB, PREFETCH_BYTES_MAX
+
+# One request of this size takes hardly longer than one of the 64 KiB that pyarrow reads of a footer.
+TAIL_BYTES = MIB // 2
+# The least that a read fetches: readers go forward in small steps.
+_READ_BYTES = MIB
+# What is longer is fetched in parts of this size at the same time.
+_PART_BYTES = 8 * MIB
+# Ranges nearer than this are fetched by one request: the bytes between cost less than another request.
+_NEAR_BYTES = MIB
+
+
+class RangeStore(Protocol):
+    """What is needed of a store."""
+
+    def read_tail(self, path: str, length: int) -> tuple[memoryview, int]:
+        """The last bytes and the size."""
+
+    def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
+        """Several ranges at the same time, a request for each."""
+
+
+class RangeFile(pa.PythonFile):  # type: ignore[misc]  # pyarrow is taken untyped
+    """The file that pyarrow reads; see the module."""
+
+    def __init__(self, ranges: _Ranges) -> None:
+        self._ranges = ranges  # pyarrow itself takes it before this runs
+
+    def prefetch(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Fetch these (offset, length) together, and forget what was fetched before.
+
+        What does not fit into ``PREFETCH_BYTES_MAX`` is left to the reads.
+        """
+        self._ranges.prefetch(ranges)
+
+
+def open_ranges(storage: RangeStore, path: str) -> RangeFile:
+    """The object as a file; raises ``FileNotFoundError`` if there is none."""
+    return RangeFile(_Ranges(storage, path))
+
+
+class _Ranges:
+    """Reads by ranges; ``_blocks``: (offset, bytes) of what is in memory."""
+
+    def __init__(self, storage: RangeStore, path: str) -> None:
+        self._storage = storage
+        self._path = path
+        tail, self._size = storage.read_tail(path, TAIL_BYTES)
+        self._tail = (self._size - len(tail), tail)
+        self._last: tuple[int, memoryview] = (0, memoryview(b""))
+        self._blocks: list[tuple[int, memoryview]] = []
+        self._at = 0
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
+        self._blocks.clear()
+        self._last = self._tail = (0, memoryview(b""))
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        if start + offset < 0:
+            raise OSError(errno.EINVAL, "before the beginning of the file", self._path)
+        self._at = start + offset
+        return self._at
+
+    def read(self, count: int | None = -1) -> memoryview:
+        left = max(0, self._size - self._at)
+        count = left if count is None or count < 0 else min(count, left)
+        found = self._bytes(self._at, count)
+        self._at += count
+        return found
+
+    def prefetch(self, ranges: Iterable[tuple[int, int]]) -> None:
+        self._blocks.clear()
+        wanted: list[tuple[int, int]] = []
+        total = 0
+        for offset, length in sorted(ranges):
+            inside = offset >= 0 and length > 0 and offset + length <= self._size
+            if not inside or self._held(offset, length) is not None:
+                continue  # a damaged footer may say anything: the reader finds out
+            total += length
+            if total > PREFETCH_BYTES_MAX:
+                break
+            wanted.append((offset, length))
+        self._blocks = self._fetched(_merged(wanted))
+
+    def _fetched(self, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, memoryview]]:
+        parts = [
+            (start, min(_PART_BYTES, offset + length - start))
+            for offset, length in ranges
+            for start in range(offset, offset + length, _PART_BYTES)
+        ]
+        found = iter(self._storage.read_ranges(self._path, parts) if parts else [])
+        blocks = []
+        for offset, length in ranges:
+            pieces = [next(found) for _ in range(0, length, _PART_BYTES)]
+            blocks.append((offset, pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))))
+        return blocks
+
+    def _held(self, offset: int, count: int) -> memoryview | None:
+        for start, block in (self._tail, self._last, *self._blocks):
+            if start <= offset and offset + count <= start + len(block):
+                return block[offset - start : offset - start + count]
+        return None
+
+    def _bytes(self, offset: int, count: int) -> memoryview:
+        if not count:
+            return memoryview(b"")
+        held = self._held(offset, count)
+        if held is not None:
+            return held
+        length = min(max(count, _READ_BYTES), self._size - offset)
+        (found,) = self._fetched([(offset, length)])
+        if length <= _PART_BYTES:
+            self._last = found
+        return found[1][:count]
+
+
+def _merged(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges in order, with near ones made one."""
+    merged: list[tuple[int, int]] = []
+    for offset, length in ranges:
+        if merged and offset <= sum(merged[-1]) + _NEAR_BYTES:
+            start, before = merged.pop()
+            length = max(start + before, offset + length) - start
+            offset = start
+        merged.append((offset, length))
+    return merged

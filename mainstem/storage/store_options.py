@@ -1,0 +1,321 @@
+"""What users say of an object store, as obstore takes it.
+
+``split`` takes the options of stores out of those of a table; ``settled`` keeps the ones that a location
+needs; ``open_store`` makes the store. What is not given, obstore takes from the environment
+(``AWS_*``, ``GOOGLE_*``, ``AZURE_*``), an instance's or a container's role, or a web identity.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from mainstem.errors import Invalid, Unsupported
+from mainstem.forks import Mutex
+from mainstem.options import stores
+from mainstem.options.declaration import Option, every_option
+from mainstem.storage.location import Location
+from mainstem.storage.memory_store import memory_store
+
+S3, GCS, AZURE, MEMORY = "s3", "gs", "az", "memory"
+#: scheme -> the kind of store
+KINDS = {
+    "s3": S3, "s3a": S3, "s3n": S3, "gs": GCS, "az": AZURE, "abfs": AZURE, "abfss": AZURE, "wasb": AZURE,
+    "wasbs": AZURE, "memory": MEMORY,
+}  # fmt: skip
+_EXTRAS = {S3: "s3", GCS: "gcs", AZURE: "azure", MEMORY: "cloud"}
+_BY_VARIABLE = "env:"
+_ANONYMOUS_PROVIDER = "AnonymousAWSCredentialsProvider"
+_ENCRYPTIONS = {
+    "AES256": "AES256", "SSE-S3": "AES256", "SSE-KMS": "aws:kms", "DSSE-KMS": "aws:kms:dsse", "SSE-C": "sse-c"
+}  # fmt: skip
+_AZURE_HOSTS = "core.windows.net"
+_ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+# What obstore reads of the environment decides which store it is.
+_VARIABLES = ("AWS_", "GOOGLE_", "AZURE_", "HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
+
+_OPTIONS: dict[str, Option] = {
+    name: option
+    for option in every_option()
+    if option.read_by == stores.S3_ENDPOINT.read_by
+    for name in option.names
+}
+
+
+class Settled(NamedTuple):
+    """What a location keeps: options, names of variables that hold secrets, and secrets given as text."""
+
+    options: tuple[tuple[str, str], ...]
+    variables: tuple[tuple[str, str], ...]
+    texts: tuple[tuple[str, str], ...]
+
+
+def is_of_store(name: str) -> bool:
+    """Whether an option belongs to a store, by its prefix."""
+    return name.startswith(stores.PREFIXES)
+
+
+def split(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """(options of stores, all others)."""
+    of_store = {name: text for name, text in given.items() if is_of_store(name)}
+    return of_store, {name: text for name, text in given.items() if name not in of_store}
+
+
+def check_names(given: Mapping[str, str]) -> None:
+    """Raises ``Invalid`` for an unknown option of ours."""
+    own = stores.ENDPOINT.rpartition(".")[0]
+    for name in given:
+        if name.startswith(own) and name not in _OPTIONS:
+            known = sorted(option for option in _OPTIONS if option.startswith(own))
+            raise Invalid(f"unknown option {name!r}; known are {', '.join(known)}")
+
+
+def given_again(location: Location) -> dict[str, str]:
+    """The options that a location keeps, as they could be given."""
+    variables = {name: f"{_BY_VARIABLE}{variable}" for name, variable in location.secrets}
+    return {**dict(location.options), **dict(location.texts), **variables}
+
+
+def settled(location: Location, given: Mapping[str, str]) -> Settled:
+    """Check the options of stores and keep them, by the names of their declarations.
+
+    Options for one bucket (``fs.s3a.bucket.NAME.*``) count before those for all, and only for it; those for
+    another Azure account are left out. Warns of options without effect. Raises ``Invalid`` for a wrong value.
+    """
+    found: dict[Option, str] = {}
+    unknown = []
+    rank: dict[Option, int] = {}
+    for name, text in given.items():
+        option, weight = _meant(location, name)
+        if option is None:
+            if weight:
+                unknown.append(name)
+        elif weight > rank.get(option, 0):
+            found[option], rank[option] = text.strip(), weight
+    if unknown:
+        warnings.warn(
+            f"these options of stores have no effect in mainstem: {', '.join(sorted(unknown))}", stacklevel=4
+        )
+    texts, variables, options = [], [], []
+    for option, text in sorted(found.items()):
+        if text.startswith(_BY_VARIABLE):
+            variables.append((str(option), text.removeprefix(_BY_VARIABLE)))
+        elif option in stores.SECRETS:
+            texts.append((str(option), text))
+        else:
+            options.append((str(option), text))
+    kept = Settled(tuple(options), tuple(variables), tuple(texts))
+    _configured(location, dict(kept.options))
+    return kept
+
+
+def _meant(location: Location, name: str) -> tuple[Option | None, int]:
+    """The option that a name means here, and how much it counts: older names less, those for this bucket or
+    account more. (None, 0): it is about another bucket or account; (None, 1): unknown."""
+    more = 0
+    if name.startswith(stores.PER_BUCKET):
+        own = f"{stores.PER_BUCKET}{location.authority}."
+        if not name.startswith(own):
+            return None, 0
+        name, more = stores.S3A + name.removeprefix(own), 10
+    option = _OPTIONS.get(name)
+    if option is not None:
+        return option, more + 9 - option.names.index(name)
+    for option in stores.PER_ACCOUNT:
+        if name.startswith(f"{option}."):
+            account = name.removeprefix(f"{option}.").partition(".")[0]
+            mine = account == _azure(location)[0]
+            return (option, 20) if mine else (None, 0)
+    return None, 1
+
+
+def _azure(location: Location) -> tuple[str, str, str]:
+    """Account, container and endpoint that a URL names; "" for what it does not name."""
+    container, at, host = location.authority.partition("@")
+    if not at:
+        return "", container, ""
+    account, _, rest = host.partition(".")
+    kind, _, domain = rest.partition(".")
+    other = kind in ("dfs", "blob") and domain and domain != _AZURE_HOSTS
+    return account, container, f"https://{account}.blob.{domain}" if other else ""
+
+
+# -- making the store ----------------------------------------------------------------------------------
+
+
+def _configured(location: Location, values: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """obstore's configuration of the store, and of its HTTP client."""
+    client: dict[str, Any] = {
+        "timeout": timedelta(milliseconds=stores.TIMEOUT_MS.read(values)),
+        "connect_timeout": timedelta(milliseconds=stores.CONNECT_TIMEOUT_MS.read(values)),
+    }
+    if proxy := stores.PROXY.read(values):
+        client["proxy_url"] = proxy
+    kind = KINDS[location.scheme]
+    config: dict[str, Any] = {}
+    if stores.ANONYMOUS.read(values):
+        config["skip_signature"] = True
+    if kind == S3:
+        _configure_s3(location, values, config, client)
+    elif kind == GCS:
+        _copy(values, config, {stores.GCS_KEY_FILE: "service_account", stores.GCS_ENDPOINT: "base_url"})
+        config.setdefault("base_url", stores.ENDPOINT.read(values))
+        _allow_http(config["base_url"], client)
+    elif kind == AZURE:
+        _configure_azure(location, values, config, client)
+    return {name: value for name, value in config.items() if value not in ("", None)}, client
+
+
+def _copy(values: Mapping[str, str], config: dict[str, Any], names: Mapping[Any, str]) -> None:
+    for option, name in names.items():
+        if text := option.read(values):
+            config[name] = text
+
+
+def _allow_http(endpoint: str, client: dict[str, Any]) -> None:
+    if endpoint.startswith("http://"):  # it was asked for by name
+        client["allow_http"] = True
+
+
+def _configure_s3(
+    location: Location, values: Mapping[str, str], config: dict[str, Any], client: dict[str, Any]
+) -> None:
+    _copy(
+        values,
+        config,
+        {
+            stores.S3_ACCESS_KEY: "access_key_id",
+            stores.S3_SECRET_KEY: "secret_access_key",
+            stores.S3_SESSION_TOKEN: "session_token",
+            stores.S3_REGION: "region",
+            stores.S3_ROLE: "role_arn",
+        },
+    )
+    endpoint = stores.S3_ENDPOINT.read(values) or stores.ENDPOINT.read(values)
+    tls, path_style = stores.S3_TLS.read(values), stores.S3_PATH_STYLE.read(values)
+    if endpoint:
+        if "://" not in endpoint:
+            endpoint = f"{'https' if tls else 'http'}://{endpoint}"
+        if not path_style:
+            url = urlsplit(endpoint)
+            endpoint = f"{url.scheme}://{location.authority}.{url.netloc}"
+            config["virtual_hosted_style_request"] = True
+        config["endpoint"] = endpoint
+    named = (os.environ.get(variable, "") for variable in _ENDPOINT_VARIABLES)
+    _allow_http(endpoint or next(filter(None, named), ""), client)
+    if _ANONYMOUS_PROVIDER in stores.S3_PROVIDER.read(values):
+        config["skip_signature"] = True
+    if stores.S3_REQUESTER_PAYS.read(values):
+        config["request_payer"] = True
+    if algorithm := stores.S3_ENCRYPTION.read(values):
+        if algorithm not in _ENCRYPTIONS:
+            raise Unsupported(
+                f"{stores.S3_ENCRYPTION}={algorithm!r}: expected {', '.join(_ENCRYPTIONS)}",
+                table=location.base,
+            )
+        config["server_side_encryption"] = _ENCRYPTIONS[algorithm]
+        own_key = "sse_customer_key_base64" if algorithm == "SSE-C" else "sse_kms_key_id"
+        _copy(values, config, {stores.S3_ENCRYPTION_KEY: own_key})
+    if host := stores.S3_PROXY_HOST.read(values):
+        client.setdefault("proxy_url", f"http://{host}:{stores.S3_PROXY_PORT.read(values)}")
+
+
+def _configure_azure(
+    location: Location, values: Mapping[str, str], config: dict[str, Any], client: dict[str, Any]
+) -> None:
+    account, _, endpoint = _azure(location)
+    config["account_name"] = account
+    _copy(
+        values,
+        config,
+        {
+            stores.AZURE_KEY: "account_key",
+            stores.AZURE_SAS: "sas_key",
+            stores.AZURE_CLIENT: "client_id",
+            stores.AZURE_CLIENT_SECRET: "client_secret",
+        },
+    )
+    if login := stores.AZURE_LOGIN.read(values):
+        url = urlsplit(login)
+        config["tenant_id"] = url.path.strip("/").partition("/")[0]
+        config["authority_host"] = f"{url.scheme}://{url.netloc}"
+    config["endpoint"] = stores.ENDPOINT.read(values) or endpoint
+    _allow_http(config["endpoint"], client)
+
+
+_stores: dict[tuple[object, ...], Any] = {}
+_stores_guard = Mutex()
+_STORES_MAX = 64
+
+
+def open_store(location: Location) -> Any:
+    """The store of obstore's that holds ``location``; the tables of a bucket share it and its connections.
+
+    Raises ``Unsupported`` where obstore is not installed, ``Invalid`` for settings that it refuses and for a
+    secret that this process lacks.
+    """
+    kind = KINDS[location.scheme]
+    try:
+        import obstore.store
+    except ImportError as error:
+        raise Unsupported(
+            f"{location.scheme}:// needs the library obstore: pip install 'mainstem[{_EXTRAS[kind]}]'",
+            table=location.base,
+        ) from error
+    if kind == MEMORY:
+        return memory_store(location.authority)
+    values = location.option_values()
+    told = tuple(sorted((k, v) for k, v in os.environ.items() if k.startswith(_VARIABLES)))
+    key = (kind, location.authority, tuple(sorted(values.items())), told)
+    with _stores_guard.held:
+        made = _stores.get(key)
+        if made is None:
+            while len(_stores) >= _STORES_MAX:
+                del _stores[next(iter(_stores))]
+            made = _stores[key] = _made(obstore.store, kind, location, values)
+    return made
+
+
+def _made(library: Any, kind: str, location: Location, values: Mapping[str, str]) -> Any:
+    config, client = _configured(location, values)
+    if ca_file := stores.CA_FILE.read(values):
+        try:
+            with open(ca_file, encoding="ascii") as file:
+                client["root_certificate"] = file.read()
+        except OSError as error:
+            raise Invalid(f"{stores.CA_FILE}={ca_file!r}: {error}", table=location.base) from error
+    retries = {
+        "max_retries": stores.STORE_RETRIES.read(values),
+        "retry_timeout": timedelta(milliseconds=stores.RETRY_TIMEOUT_MS.read(values)),
+    }
+    try:
+        if kind == S3:
+            return library.S3Store(
+                location.authority, config=config, client_options=client, retry_config=retries
+            )
+        if kind == GCS:
+            return library.GCSStore(
+                location.authority, config=config, client_options=client, retry_config=retries
+            )
+        return library.AzureStore(
+            _azure(location)[1], config=config, client_options=client, retry_config=retries
+        )
+    except Exception as error:  # obstore's errors, ValueError, TypeError: settings that it does not take
+        said = str(error).partition("\n")[0]
+        for _, text in location.texts:
+            said = said.replace(text, "...") if text else said
+        raise Invalid(f"the settings of the store are refused: {said}", table=location.base) from None
+
+
+def width(location: Location) -> int:
+    """The number of concurrent requests."""
+    return stores.STORE_WIDTH.read(dict(location.options))
+
+
+def serves_suffixes(location: Location) -> bool:
+    """Whether the store gives the last bytes of an object without being told its size."""
+    return KINDS[location.scheme] != AZURE

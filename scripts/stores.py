@@ -1,0 +1,46 @@
+"""Install the object stores that `make stores` needs into `.venv-stores`; what is there is left alone.
+
+    python scripts/stores.py
+
+Needs Go and npm; the programs come from their registries and are built here, once (7 minutes on two cores).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parents[1] / ".venv-stores"
+GO = {
+    "minio": "github.com/minio/minio@latest",
+    "versitygw": "github.com/versity/versitygw/cmd/versitygw@v1.8.0",
+    "fake-gcs-server": "github.com/fsouza/fake-gcs-server@v1.56.1",
+}
+NPM = {"azurite-blob": "azurite@3.35.0", "s3rver": "s3rver@3.7.1"}
+
+
+def main() -> int:
+    """Install what is missing."""
+    programs, node = FOLDER / "bin", FOLDER / "node"
+    go = {name: source for name, source in GO.items() if not (programs / name).exists()}
+    npm = [name for program, name in NPM.items() if not (node / "node_modules/.bin" / program).exists()]
+    for tool, wanted in (("go", go), ("npm", npm)):
+        if wanted and shutil.which(tool) is None:
+            print(f"{tool} is not on PATH: it is needed to install {', '.join(wanted)}", file=sys.stderr)
+            return 1
+    programs.mkdir(parents=True, exist_ok=True)
+    node.mkdir(parents=True, exist_ok=True)
+    for name, source in go.items():
+        print(f"building {name}", flush=True)
+        subprocess.run(["go", "install", source], check=True, env={**os.environ, "GOBIN": str(programs)})
+    if npm:
+        print(f"installing {', '.join(npm)}", flush=True)
+        subprocess.run(["npm", "install", "--no-audit", "--no-fund", *npm], check=True, cwd=node)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

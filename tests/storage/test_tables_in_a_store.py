@@ -1,0 +1,145 @@
+"""Goal: a table in an object store is read by every door, and written by none.
+
+Method: a table of ours with a metadata table, copied into a store in memory; the requests of a read are
+counted; every write and service is tried.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import mainstem
+from mainstem.cli.main import main
+from mainstem.errors import Invalid, Unsupported
+from mainstem.storage import object_store
+from mainstem.storage.backends import location_of
+from mainstem.storage.memory_store import forget, memory_store
+from mainstem.storage.object_store import ObjectStorage
+from mainstem.storage.range_file import TAIL_BYTES
+from tests.storage.requests_made import Requests
+from tests.storage.test_golden_in_a_store import put_folder
+
+URL = "memory://mine/tables/t"
+SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
+READ_ONLY = "tables in object stores are read, not written"
+
+
+def batch(first: int, count: int) -> pa.Table:
+    rows = range(first, first + count)
+    return pa.table([[str(n) for n in rows], [f"day{n % 3}" for n in rows], list(rows)], schema=SCHEMA)
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("store") / "t"
+    table = mainstem.create_table(
+        path, SCHEMA, record_key="id", partition_by="day", buckets=2,
+        properties={"hoodie.metadata.enable": "true", "hoodie.mainstem.fsync": "false"},
+    )  # fmt: skip
+    table.upsert(batch(0, 30))
+    table.compact()
+    table.upsert(batch(20, 20))
+    return path
+
+
+@pytest.fixture
+def url(local: Path):
+    put_folder(local, "mine", "tables/t")
+    yield URL
+    forget("mine")
+
+
+def test_rows_changes_and_filters_are_those_of_the_local_table(local: Path, url: str) -> None:
+    here, there = mainstem.open_table(local), mainstem.open_table(url)
+    assert there.path == url and there.schema == here.schema
+    for read in (
+        lambda table: table.scan().to_arrow(),
+        lambda table: table.scan(filter=pc.field("id") == "25").to_arrow(),
+        lambda table: table.scan(filter=pc.field("day") == "day1", columns=["v"]).to_arrow(),
+        lambda table: table.changes(after="0").to_arrow(),
+        lambda table: table.dataset().to_table(filter=pc.field("v") > 25).sort_by("v"),
+    ):
+        assert read(there).equals(read(here)) and read(there).num_rows
+
+
+def test_the_command_line_reads_it(local: Path, url: str, capsys) -> None:
+    for command in ("scan", "timeline", "slices"):
+        assert main([command, "--json", url]) == 0
+        there = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert main([command, "--json", str(local)]) == 0
+        assert there == [json.loads(line) for line in capsys.readouterr().out.splitlines()] and there
+
+
+def test_nothing_is_written(url: str, capsys) -> None:
+    before = sorted(one["path"] for one in memory_store("mine").list().collect())
+    table = mainstem.open_table(url)
+    rows = batch(0, 1)
+    for write in (
+        lambda: mainstem.create_table("memory://mine/other", SCHEMA, record_key="id"),
+        lambda: mainstem.create_table("s3://nowhere/other", SCHEMA, record_key="id"),
+        lambda: table.begin(),
+        lambda: table.upsert(rows),
+        lambda: table.insert(rows),
+        lambda: table.bulk_insert(rows),
+        lambda: table.delete(rows),
+        lambda: table.compact(),
+        lambda: table.clean(),
+        lambda: table.archive(),
+        lambda: table.rollback("20260101000000000"),
+        lambda: table.savepoint("x"),
+        lambda: table.restore("x"),
+        lambda: table.run_services(),
+        lambda: table.create_index("record_index"),
+        lambda: table.drop_index("files"),
+        lambda: table.reindex("files"),
+    ):
+        with pytest.raises(Unsupported, match=READ_ONLY):
+            write()
+    for command in ("compact", "rollback"):
+        assert main([command, url]) == 1 and READ_ONLY in capsys.readouterr().err
+    assert sorted(one["path"] for one in memory_store("mine").list().collect()) == before
+
+
+def test_a_place_without_a_table_is_said_to_be_one(url: str) -> None:
+    with pytest.raises(Invalid, match="no table"):
+        mainstem.open_table(f"{url}/no")
+
+
+def test_a_table_in_memory_does_not_travel_and_one_in_a_bucket_does(url: str) -> None:
+    with pytest.raises(TypeError, match="only in this process"):
+        mainstem.open_table(url).__reduce__()
+
+
+def test_options_of_the_store_are_no_options_of_the_table(url: str) -> None:
+    table = mainstem.open_table(url, {"hoodie.mainstem.storage.width": "2", "fs.s3a.secret.key": "hidden"})
+    assert table.opened.seams.storage.width == 2 and "hidden" not in f"{table!r}{table.opened.given}"
+    with pytest.raises(Invalid, match="unknown option"):
+        mainstem.open_table(url, {"hoodie.mainstem.storage.wide": "2"})
+
+
+def test_the_requests_of_a_scan_are_few(local: Path, url: str, monkeypatch) -> None:
+    """A file of rows costs two: one that says whether it is whole, and one that reads it."""
+    calls = Requests()
+    made = ObjectStorage.__init__
+
+    def counting(self, *args, **how) -> None:
+        made(self, *args, **{**how, "calls": calls})
+
+    monkeypatch.setattr(object_store.ObjectStorage, "__init__", counting)
+    table = mainstem.open_table(url)
+    calls.made.clear()
+    assert table.scan().to_arrow().num_rows == 40
+    files = sum(1 for path in local.rglob("*") if path.suffix == ".parquet" or ".log." in path.name)
+    assert calls.made["get_range"] == 0 and calls.made["list_with_delimiter"] <= 8
+    assert calls.made["head"] <= files and calls.made["get"] <= files + 20, calls.log
+    assert all(path.stat().st_size < TAIL_BYTES for path in local.rglob("*.parquet"))
+
+
+def test_a_location_in_a_bucket_is_one_place_by_its_url() -> None:
+    assert location_of("S3://bucket//a/b/").base == "s3://bucket/a/b" == location_of("s3://bucket/a/b").base
+    assert location_of("s3://bucket").path == "" and location_of("s3://bucket/").below("x").path == "/x"
