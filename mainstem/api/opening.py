@@ -11,7 +11,7 @@ from mainstem.layout.properties import TableConfig
 from mainstem.limits import LOCK_FILE_BYTES_MAX
 from mainstem.options import WriterOptions
 from mainstem.options.locks import AUTH, LOCK_KEYS, PROVIDER
-from mainstem.options.tables import TABLE_NAME
+from mainstem.options.tables import EXCLUSIVE, TABLE_NAME
 from mainstem.publish.fence import Fence
 from mainstem.publish.link_fence import LinkFence
 from mainstem.storage import paths
@@ -71,7 +71,7 @@ def real_seams(location: Location, config: TableConfig, properties: Mapping[str,
     storage = storage_of(location, sync=options.fsync)
     clock = SystemClock(options.clock_offset_ms)
     chance = random.SystemRandom()
-    kept = (*LOCK_KEYS, TABLE_NAME)
+    kept = (*LOCK_KEYS, TABLE_NAME, EXCLUSIVE)
     own: dict[str, str] = {k: config.raw[k] for k in kept if k in config.raw}
     for key in LOCK_KEYS:
         if key in own and key in properties and properties[key] != own[key]:
@@ -81,7 +81,8 @@ def real_seams(location: Location, config: TableConfig, properties: Mapping[str,
                 table=storage.base,
             )
     lock_options = _lock_options(storage.base, {**own, **properties})
-    return Seams(storage, clock, open_lock(lock_options, clock=clock, random=chance), chance)
+    lock = open_lock(lock_options, clock=clock, random=chance, storage=storage)
+    return Seams(storage, clock, lock, chance)
 
 
 def fence_of(seams: Seams, identity: str | None) -> Fence:

@@ -10,14 +10,16 @@ from mainstem.options.declaration import Choice, Text, Whole
 
 _JAVA_INT_MAX = 2**31 - 1
 _READ_BY, _ZOOKEEPER = "truetime.locks", "truetime.locks.zookeeper"
+_STORAGE = "truetime.locks.storage_lock"
 
 FILE_SYSTEM = "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider"
 IN_PROCESS = "org.apache.hudi.client.transaction.lock.InProcessLockProvider"
 EXPLICIT = "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider"
 IMPLICIT = "org.apache.hudi.client.transaction.lock.ZookeeperBasedImplicitBasePathLockProvider"
+STORAGE = "org.apache.hudi.client.transaction.lock.StorageBasedLockProvider"
 
 PROVIDER = Choice(
-    "hoodie.write.lock.provider", FILE_SYSTEM, (FILE_SYSTEM, EXPLICIT, IMPLICIT, IN_PROCESS),
+    "hoodie.write.lock.provider", FILE_SYSTEM, (FILE_SYSTEM, EXPLICIT, IMPLICIT, STORAGE, IN_PROCESS),
     read_by=_READ_BY,
     says="Hudi's class of the table lock; all writers of a table must take the same.",
 )  # fmt: skip
@@ -77,6 +79,15 @@ AUTH = Text(
 TABLE_BASE = Text(
     "hoodie.base.path", like="the table's path", read_by=_ZOOKEEPER,
     says="The path as Java jobs spell it, of which the implicit lock node is a hash.",
+)  # fmt: skip
+
+VALIDITY_S = Whole(
+    "hoodie.write.lock.storage.validity.timeout.secs", 300, 10, 86_400, "seconds", read_by=_STORAGE,
+    says="How long the lock of a holder that died stays taken; at least ten renewals.",
+)  # fmt: skip
+RENEW_S = Whole(
+    "hoodie.write.lock.storage.renew.interval.secs", 30, 1, 8_640, "seconds", read_by=_STORAGE,
+    aliases=("hoodie.write.lock.storage.heartbeat.poll.secs",), says="How often a holder renews it.",
 )  # fmt: skip
 
 #: what all writers must agree on besides the provider; a table's properties may hold it

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from mainstem.options.locks import IN_PROCESS
+from mainstem.errors import Unsupported
+from mainstem.options.locks import FILE_SYSTEM, IN_PROCESS, PROVIDER, STORAGE
+from mainstem.storage.swaps import Swappable
 from mainstem.truetime.clock import Clock
 from mainstem.truetime.locks.options import LockOptions
 from mainstem.truetime.locks.protocol import LockProvider
 from mainstem.truetime.seams import Randomness
 
 
-def open_lock(options: LockOptions, *, clock: Clock, random: Randomness) -> LockProvider:
-    """The lock provider that ``options`` select; it writes nothing before ``acquire``."""
+def open_lock(
+    options: LockOptions, *, clock: Clock, random: Randomness, storage: object = None
+) -> LockProvider:
+    """The lock provider that ``options`` select; it writes nothing before ``acquire``.
+
+    ``storage`` is the table's, for the lock that is an object in it. Raises ``Unsupported`` if that cannot
+    swap.
+    """
     if options.provider == IN_PROCESS:
         from mainstem.truetime.locks.in_process import InProcessLock
 
@@ -19,6 +27,16 @@ def open_lock(options: LockOptions, *, clock: Clock, random: Randomness) -> Lock
         from mainstem.truetime.locks.zookeeper import ZooKeeperLock
 
         return ZooKeeperLock(options, options.zookeeper, clock=clock, random=random)
+    if options.storage is not None:
+        from mainstem.truetime.locks.storage_lock import StorageLock
+
+        if not isinstance(storage, Swappable):
+            raise Unsupported(
+                f"{PROVIDER}={STORAGE}: the storage of this table cannot swap an object on condition; take a"
+                f" ZooKeeper lock, or {FILE_SYSTEM} on a local disk",
+                table=options.base,
+            )
+        return StorageLock(options, options.storage, storage, clock=clock, random=random)
     from mainstem.truetime.locks.file_system import FileSystemLock
 
     return FileSystemLock(options, clock=clock, random=random)
