@@ -229,6 +229,15 @@ def test_a_held_lock_is_waited_for_and_its_holder_is_named(world: World) -> None
     run(world, body)
 
 
+def test_no_two_records_have_the_same_bytes_even_within_a_millisecond(world: World) -> None:
+    def body() -> None:
+        lease = Process(world, "a").lock().acquire()
+        owner = record_of(world.store).owner
+        assert len({lease._next_record(owner).encode() for _ in range(5)}) == 5
+
+    run(world, body)
+
+
 def test_a_released_lock_is_lost_to_its_holder_and_free_for_the_next(world: World) -> None:
     def body() -> None:
         one = Process(world, "a").lock().acquire()
@@ -404,6 +413,7 @@ def one_turn(seed: int, store: Swappable, faults: dict[int, str]) -> int:
 
     def body() -> None:
         lease = process.lock(validity_ms=60_000).acquire()
+        assert world.now < 3_000, "a put of one's own is not waited for"
         nobody_else()
         lease.check()
         process.sleep_ms(40_000)
