@@ -65,3 +65,9 @@ VECTOR_SLICES_MAX = 1_000_000
 VECTOR_DELTA_BYTES_MAX = 1 * GIB
 # Files of an index version that are read into memory for searches; larger versions go to temporary files.
 VECTOR_MEMORY_BYTES_MAX = 1 * GIB
+# An object that is replaced by compare-and-swap (``storage.swaps``): locks, the gate.
+SWAPPED_BYTES_MAX = 4 * MIB
+# A file is held in memory until it is put to an object store whole, which takes at most 5 GiB in one request.
+STORE_UPLOAD_BYTES_MAX = 2 * GIB
+# Memory for the column chunks of one row group that are fetched from an object store together.
+PREFETCH_BYTES_MAX = 128 * MIB

@@ -1,30 +1,52 @@
-"""Compare-and-swap of one small object, for stores that have conditional puts.
+"""Compare-and-swap of one object, which an object store has and a POSIX file system has not.
 
-A lock object, a gate and numbered state live in one object each, which is replaced only by whoever read its
-newest content. A store with conditional puts has both verbs (S3: ``If-None-Match`` and ``If-Match``; Google:
-``ifGenerationMatch``; Azure: ETags); a local disk has neither.
+Where ``links`` decide on a file system who was first, a swap decides on an object store: of several writers
+that read one state, the store lets one replace it.
+
+A tag stands for a state of the object. On S3 it is a hash of the content, so the same bytes give the same
+tag: **put a nonce into the content**, else a swap may succeed although the object changed and changed back.
 """
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast
+
+from mainstem.errors import Unsupported
+from mainstem.limits import SWAPPED_BYTES_MAX
+from mainstem.storage.protocol import Content, Storage
+
+#: ETag and version of an object, as the store gave them; callers pass it on and do not look inside
+Tag = tuple[str | None, str | None]
 
 
-@runtime_checkable
 class Swappable(Protocol):
-    """What a store offers beside ``storage.protocol`` if it has conditional puts.
+    """The operations that only an object store has. Errors as in ``Storage``."""
 
-    A *tag* names one content of an object (an ETag, a generation). Trouble is an ``OSError`` as in
-    ``storage.protocol``. After trouble in ``swap`` the outcome is open: the content may be in place, or may
-    arrive later, as long as the object still has ``tag``.
-    """
+    def read_tagged(self, path: str, *, max_bytes: int = SWAPPED_BYTES_MAX) -> tuple[bytes, Tag] | None:
+        """Whole content and its tag, which belong together; None if there is no such object.
 
-    def read_tagged(self, path: str) -> tuple[bytes, str] | None:
-        """The newest content and its tag; None if there is no such object."""
-
-    def swap(self, path: str, data: bytes, tag: str | None) -> str | None:
-        """Replace the content if the object still has ``tag`` (None: create it if absent).
-
-        The tag of the new content, or None if the race is lost. None does not say who won: if a reply was
-        lost and the client repeated the call, the winner may be this very call. Read the object to know.
+        Raises ``CorruptTable`` when the object is larger than ``max_bytes``.
         """
+
+    def swap(self, path: str, data: Content, tag: Tag | None) -> Tag | None:
+        """Replace the state that ``tag`` stands for (None: no object); return the new tag.
+
+        Returns None if the object is in another state: nothing was replaced, **or** the reply to a first try
+        was lost, that try took effect, and another writer has replaced it since. Where that matters, the
+        content must name those who came before. An ``OSError`` means that the outcome is unknown: the swap
+        may have taken effect, and may still take effect as long as its ``tag`` is current.
+        """
+
+
+def has_swaps(storage: Storage) -> bool:
+    """Whether the store has an atomic compare-and-swap."""
+    return bool(getattr(storage, "swaps", False))
+
+
+def swappable(storage: Storage) -> Swappable:
+    """The same store, typed as one with swaps. Raises ``Unsupported`` if it has none."""
+    if not has_swaps(storage):
+        raise Unsupported(
+            "the storage cannot swap the content of a file: expected an object store", table=storage.base
+        )
+    return cast(Swappable, storage)

@@ -11,6 +11,7 @@ import sys
 from multiprocessing.managers import BaseManager
 
 from mainstem.options.locks import STORAGE
+from mainstem.storage.swaps import Tag
 from mainstem.truetime.clock import SystemClock
 from mainstem.truetime.locks.options import LockOptions
 from mainstem.truetime.locks.storage_lock import StorageLock
@@ -33,10 +34,10 @@ class RemoteSwaps:
         manager.connect()
         self.swaps = manager.swaps()
 
-    def read_tagged(self, path: str) -> tuple[bytes, str] | None:
+    def read_tagged(self, path: str, *, max_bytes: int = 0) -> tuple[bytes, Tag] | None:
         return self.swaps.read_tagged(path)
 
-    def swap(self, path: str, data: bytes, tag: str | None) -> str | None:
+    def swap(self, path: str, data: bytes, tag: Tag | None) -> Tag | None:
         return self.swaps.swap(path, data, tag)
 
 

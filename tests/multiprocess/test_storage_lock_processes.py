@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from mainstem.storage.swaps import Tag
 from tests.multiprocess.test_lock_processes import Process
 from tests.truetime.lock_world import HashedSwaps
 
@@ -29,7 +30,7 @@ class OneByOne(HashedSwaps):
         super().__init__()
         self.mutex = threading.Lock()
 
-    def swap(self, path: str, data: bytes, tag: str | None) -> str | None:
+    def swap(self, path: str, data: bytes, tag: Tag | None) -> Tag | None:
         with self.mutex:
             return super().swap(path, data, tag)
 

@@ -17,6 +17,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, GenericError, PreconditionError
 from obstore.store import MemoryStore
 
+from mainstem.storage.swaps import Tag
 from mainstem.truetime.locks.options import LockOptions
 from mainstem.truetime.locks.storage_lock import StorageLock
 from mainstem.truetime.locks.storage_options import StorageLockOptions
@@ -28,22 +29,24 @@ KINDS = ("lost", "after", "again", "late")
 class MemorySwaps:
     """``Swappable`` over an object store of obstore's."""
 
+    swaps = True
+
     def __init__(self, store: object = None) -> None:
         self.store = store or MemoryStore()
 
-    def read_tagged(self, path: str) -> tuple[bytes, str] | None:
+    def read_tagged(self, path: str, *, max_bytes: int = 0) -> tuple[bytes, Tag] | None:
         try:
             found = obstore.get(self.store, path)
-            return bytes(found.bytes()), found.meta["e_tag"]
+            return bytes(found.bytes()), (found.meta["e_tag"], None)
         except FileNotFoundError:
             return None
         except GenericError as error:
             raise OSError(str(error)) from error
 
-    def swap(self, path: str, data: bytes, tag: str | None) -> str | None:
-        mode = "create" if tag is None else {"e_tag": tag}
+    def swap(self, path: str, data: bytes, tag: Tag | None) -> Tag | None:
+        mode = "create" if tag is None else {"e_tag": tag[0]}
         try:
-            return obstore.put(self.store, path, data, mode=mode)["e_tag"]
+            return obstore.put(self.store, path, data, mode=mode)["e_tag"], None
         except (AlreadyExistsError, PreconditionError, FileNotFoundError):
             return None
         except GenericError as error:
@@ -56,16 +59,16 @@ class HashedSwaps:
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
 
-    def read_tagged(self, path: str) -> tuple[bytes, str] | None:
+    def read_tagged(self, path: str, *, max_bytes: int = 0) -> tuple[bytes, Tag] | None:
         data = self.objects.get(path)
-        return None if data is None else (data, hashlib.md5(data).hexdigest())
+        return None if data is None else (data, (hashlib.md5(data).hexdigest(), None))
 
-    def swap(self, path: str, data: bytes, tag: str | None) -> str | None:
+    def swap(self, path: str, data: bytes, tag: Tag | None) -> Tag | None:
         found = self.read_tagged(path)
         if (found[1] if found else None) != tag:
             return None
         self.objects[path] = data
-        return hashlib.md5(data).hexdigest()
+        return hashlib.md5(data).hexdigest(), None
 
 
 class World:
@@ -151,7 +154,7 @@ class Process:
 
     # The store.
 
-    def read_tagged(self, path: str) -> tuple[bytes, str] | None:
+    def read_tagged(self, path: str, *, max_bytes: int = 0) -> tuple[bytes, Tag] | None:
         kind = self._fault()
         self._travel()
         found = self.world.store.read_tagged(path)
@@ -160,7 +163,7 @@ class Process:
             raise OSError("503 SlowDown")
         return found
 
-    def swap(self, path: str, data: bytes, tag: str | None) -> str | None:
+    def swap(self, path: str, data: bytes, tag: Tag | None) -> Tag | None:
         kind, store = self._fault(), self.world.store
         self._travel()
         if kind == "late":

@@ -19,7 +19,7 @@ import pytest
 
 from mainstem.errors import CorruptTable, Invalid, LeaseLost, LockUnavailable, Unavailable, Unsupported
 from mainstem.options.locks import FILE_SYSTEM, IMPLICIT, STORAGE
-from mainstem.storage.swaps import Swappable
+from mainstem.storage.swaps import Swappable, Tag
 from mainstem.truetime.clock import SystemClock
 from mainstem.truetime.locks.options import LockOptions
 from mainstem.truetime.locks.providers import open_lock
@@ -387,7 +387,7 @@ def test_a_lock_that_could_not_be_freed_is_freed_when_the_store_answers_again(wo
 
 def test_who_may_not_write_is_told_at_once() -> None:
     class Locked(HashedSwaps):
-        def swap(self, path: str, data: bytes, tag: str | None) -> str | None:
+        def swap(self, path: str, data: bytes, tag: Tag | None) -> Tag | None:
             raise PermissionError("403 Forbidden")
 
     world = World(store=Locked())
@@ -469,7 +469,7 @@ def test_an_interrupt_while_it_is_taken_leaves_it_free() -> None:
     world = World()
 
     class Interrupted(Process):
-        def swap(self, path: str, data: bytes, tag: str | None) -> str | None:
+        def swap(self, path: str, data: bytes, tag: Tag | None) -> Tag | None:
             new = super().swap(path, data, tag)
             if self.requests == 2:
                 raise KeyboardInterrupt
@@ -707,12 +707,12 @@ class Shaky(MemorySwaps):
         super().__init__()
         self.random = random.Random(5)
 
-    def read_tagged(self, path: str) -> tuple[bytes, str] | None:
+    def read_tagged(self, path: str, *, max_bytes: int = 0) -> tuple[bytes, Tag] | None:
         if self.random.random() < 0.1:
             raise OSError("503")
         return super().read_tagged(path)
 
-    def swap(self, path: str, data: bytes, tag: str | None) -> str | None:
+    def swap(self, path: str, data: bytes, tag: Tag | None) -> Tag | None:
         chance = self.random.random()
         if chance < 0.03:
             raise OSError("503")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from mainstem.errors import Unsupported
 from mainstem.options.locks import FILE_SYSTEM, IN_PROCESS, PROVIDER, STORAGE
-from mainstem.storage.swaps import Swappable
+from mainstem.storage.protocol import Storage
+from mainstem.storage.swaps import has_swaps, swappable
 from mainstem.truetime.clock import Clock
 from mainstem.truetime.locks.options import LockOptions
 from mainstem.truetime.locks.protocol import LockProvider
@@ -12,7 +13,7 @@ from mainstem.truetime.seams import Randomness
 
 
 def open_lock(
-    options: LockOptions, *, clock: Clock, random: Randomness, storage: object = None
+    options: LockOptions, *, clock: Clock, random: Randomness, storage: Storage | None = None
 ) -> LockProvider:
     """The lock provider that ``options`` select; it writes nothing before ``acquire``.
 
@@ -30,13 +31,13 @@ def open_lock(
     if options.storage is not None:
         from mainstem.truetime.locks.storage_lock import StorageLock
 
-        if not isinstance(storage, Swappable):
+        if storage is None or not has_swaps(storage):
             raise Unsupported(
                 f"{PROVIDER}={STORAGE}: the storage of this table cannot swap an object on condition; take a"
                 f" ZooKeeper lock, or {FILE_SYSTEM} on a local disk",
                 table=options.base,
             )
-        return StorageLock(options, options.storage, storage, clock=clock, random=random)
+        return StorageLock(options, options.storage, swappable(storage), clock=clock, random=random)
     from mainstem.truetime.locks.file_system import FileSystemLock
 
     return FileSystemLock(options, clock=clock, random=random)

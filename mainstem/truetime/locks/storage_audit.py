@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import logging
 
+from mainstem.errors import MainstemError
 from mainstem.limits import LOCK_FILE_BYTES_MAX
-from mainstem.storage.swaps import Swappable
+from mainstem.storage.swaps import Swappable, Tag
 from mainstem.truetime.clock import Clock
 from mainstem.truetime.locks.storage_record import LOCK_FOLDER
 
@@ -43,11 +44,11 @@ class AuditSwitch:
 
     def _look(self) -> bool:
         try:
-            found = self._storage.read_tagged(AUDIT_CONFIG_PATH)
-            if found is None or len(found[0]) > LOCK_FILE_BYTES_MAX:
+            found = self._storage.read_tagged(AUDIT_CONFIG_PATH, max_bytes=LOCK_FILE_BYTES_MAX)
+            if found is None:
                 return False
             fields = json.loads(found[0])
-        except (OSError, ValueError, RecursionError) as error:
+        except (OSError, MainstemError, ValueError, RecursionError) as error:
             _log.warning("%s cannot be read (%s): the lock is not audited", AUDIT_CONFIG_PATH, error)
             return False
         return isinstance(fields, dict) and fields.get(_ENABLED) is True
@@ -63,7 +64,7 @@ class AuditFile:
         self._started_ms = started_ms
         self._validity_ms = validity_ms
         self._lines = ""
-        self._tag: str | None = None
+        self._tag: Tag | None = None
 
     def note(self, state: str, at_ms: int) -> None:
         """Add START, RENEW or END; raises nothing but interrupts."""
@@ -82,5 +83,5 @@ class AuditFile:
                 found = self._storage.read_tagged(self._path)
                 tag = self._storage.swap(self._path, self._lines.encode(), found[1] if found else None)
             self._tag = tag or self._tag
-        except OSError as error:
+        except (OSError, MainstemError) as error:
             _log.warning("%s could not be written: %s", self._path, error)

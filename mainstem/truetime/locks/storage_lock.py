@@ -36,8 +36,9 @@ from typing import TYPE_CHECKING
 
 from mainstem.errors import CorruptTable, LeaseLost, MainstemError, Unavailable
 from mainstem.forks import told_of_forks
+from mainstem.limits import LOCK_FILE_BYTES_MAX
 from mainstem.options.locks import RETRIES, VALIDITY_S, WAIT_MS
-from mainstem.storage.swaps import Swappable
+from mainstem.storage.swaps import Swappable, Tag
 from mainstem.truetime.locks.options import LockOptions
 from mainstem.truetime.locks.patience import Patience
 from mainstem.truetime.locks.storage_audit import AuditFile, AuditSwitch
@@ -65,7 +66,7 @@ _RETRY_MS = 50.0
 _RENEW_TRIES = 3
 _TURN_MS = 2.0
 
-Tagged = tuple[bytes, str]
+Tagged = tuple[bytes, Tag]
 
 _open_locks: weakref.WeakSet[StorageLock] = weakref.WeakSet()
 
@@ -117,6 +118,10 @@ class StorageLock:
     def place(self) -> str:
         """The lock object, as messages name it."""
         return f"{self.options.base}/{LOCK_PATH}"
+
+    def read(self) -> Tagged | None:
+        """What the lock object holds; raises ``CorruptTable`` if that is too large."""
+        return self.storage.read_tagged(LOCK_PATH, max_bytes=LOCK_FILE_BYTES_MAX)
 
     def acquire(self) -> StorageLease:
         """Wait for the lock for at most ``options.patience_ms``.
@@ -175,7 +180,7 @@ class StorageLease:
         # Every record that we sent to take or to renew -> when, by the monotonic clock.
         self._sent: dict[bytes, float] = {}
         self._record: LockRecord | None = None  # the newest that is known to have been in the object
-        self._tag: str | None = None  # of the content that our next write replaces
+        self._tag: Tag | None = None  # of the content that our next write replaces
         self._open = False  # a write was sent whose outcome is unknown
         self._over: str | None = None
         self._audit: AuditFile | None = None
@@ -203,7 +208,7 @@ class StorageLease:
 
     # Requests. Each may raise ``OSError``; then its outcome is open.
 
-    def take(self, tag: str | None, busy_since_ms: int) -> bool:
+    def take(self, tag: Tag | None, busy_since_ms: int) -> bool:
         """Put a record of ours in place of the content with this tag: True if the lock is ours now."""
         owner = new_owner(busy_since_ms, self._lock.random.getrandbits(62))
         self._tag = tag
@@ -239,7 +244,7 @@ class StorageLease:
                 return data, tag
         except OSError as error:
             trouble = error
-        found = storage.read_tagged(LOCK_PATH)
+        found = self._lock.read()
         if trouble is not None and (found[1] if found else None) == self._tag:
             raise trouble  # not there, but it may still arrive
         self._open = False
@@ -294,7 +299,11 @@ class StorageLease:
             self._turn.release()
 
     def _look(self) -> None:
-        found = self._lock.storage.read_tagged(LOCK_PATH)
+        try:
+            found = self._lock.read()
+        except CorruptTable as error:
+            self._over = error.message
+            return
         if not self._adopt(found):
             self._over = self._instead(found)
             return
@@ -459,7 +468,7 @@ class _Contender:
 
     def _try(self) -> float | None:
         """Take the lock and return None, or milliseconds until the next look."""
-        found = self.lock.storage.read_tagged(LOCK_PATH)
+        found = self.lock.read()
         if self.lease.arrived(found):
             return None
         if found is None:
