@@ -10,7 +10,7 @@ from mainstem.errors import Invalid, Unavailable
 from mainstem.layout.properties import TableConfig
 from mainstem.limits import LOCK_FILE_BYTES_MAX
 from mainstem.options import WriterOptions
-from mainstem.options.locks import AUTH, LOCK_KEYS, PROVIDER
+from mainstem.options.locks import AUTH, LOCK_KEYS, PROVIDER, REGION
 from mainstem.options.tables import EXCLUSIVE, TABLE_NAME
 from mainstem.publish.fence import Fence
 from mainstem.publish.link_fence import LinkFence
@@ -106,8 +106,10 @@ def reach_lock(location: Location, properties: Mapping[str, str]) -> None:
 
 
 def _lock_options(base: str, properties: Mapping[str, str]) -> LockOptions:
-    secret: dict[str, str] = {AUTH: os.environ.get(ZOOKEEPER_AUTH_VARIABLE, "")}
-    return LockOptions.from_properties({**secret, **properties}, base=base)
+    known: dict[str, str] = {AUTH: os.environ.get(ZOOKEEPER_AUTH_VARIABLE, "")}
+    if region := os.environ.get("AWS_REGION"):  # as Hudi infers it
+        known[REGION] = region
+    return LockOptions.from_properties({**known, **properties}, base=base)
 
 
 def as_text(properties: Mapping[str, object] | None) -> dict[str, str]:

@@ -146,7 +146,7 @@ BROKEN = [
     *(BY_JAVA.replace(*pair) for pair in (
         (b"true", b'"true"'), (b"true", b"1"), (b"1795433443614", b'"1"'), (b"1795433443614", b"1.5"),
         (b"1795433443614", b"true"), (b"1795433443614", b"9" * 19), (b"1795433443614", b"9" * 5_000),
-        (JAVA.encode(), b""), (JAVA.encode(), b"x" * 300), (f'"{JAVA}"'.encode(), b"null"),
+        (JAVA.encode(), b""), (JAVA.encode(), b"x" * 600), (f'"{JAVA}"'.encode(), b"null"),
     )),
 ]  # fmt: skip
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from mainstem.errors import Unsupported
 from mainstem.options.locks import (
+    DYNAMODB,
+    DYNAMODB_IMPLICIT,
     EXPIRE_MS,
     EXPLICIT,
     FILE_SYSTEM,
@@ -27,6 +29,7 @@ from mainstem.options.locks import (
     WAIT_MS,
 )
 from mainstem.storage.backends import split_scheme
+from mainstem.truetime.locks.dynamodb_options import DynamoDBOptions
 from mainstem.truetime.locks.option_values import local_folder, shown, whole
 from mainstem.truetime.locks.storage_options import SCHEMES, StorageLockOptions
 from mainstem.truetime.locks.storage_record import LOCK_PATH
@@ -42,7 +45,8 @@ class LockOptions:
     ``folder`` is the absolute folder of the lock file (unused by the in-process lock). All writers of the
     table must agree on ``identity``: two providers, or one provider with two paths (Spark defaults to
     ``.hoodie/lock``, Flink to ``.hoodie/.aux/lock``), do not exclude each other. ``foreign_expire_ms`` is 0
-    for "never". ``zookeeper`` is set for the ZooKeeper providers only, ``storage`` for the storage lock.
+    for "never". ``zookeeper`` is set for the ZooKeeper providers only, ``storage`` for the storage lock,
+    ``dynamodb`` for the DynamoDB providers.
     """
 
     provider: str
@@ -56,6 +60,7 @@ class LockOptions:
     expire_ms: int = EXPIRE_MS.default
     zookeeper: ZooKeeperOptions | None = None
     storage: StorageLockOptions | None = None
+    dynamodb: DynamoDBOptions | None = None
 
     @property
     def patience_ms(self) -> int:
@@ -73,23 +78,30 @@ class LockOptions:
         scheme, _ = split_scheme(base)
         on_store = scheme not in (None, "file")
         provider = props.get(PROVIDER, STORAGE if scheme in SCHEMES else PROVIDER.default).strip()
-        if provider not in (FILE_SYSTEM, IN_PROCESS, EXPLICIT, IMPLICIT, STORAGE):
+        if provider not in PROVIDER.allowed:
             raise Unsupported(_unknown_provider(provider), table=base)
         base = base.rstrip("/") if on_store and provider != FILE_SYSTEM else local_folder("base path", base)
         folder = posixpath.join(base, ".hoodie")
         zookeeper = None
         storage = StorageLockOptions.from_properties(props, base=base) if provider == STORAGE else None
+        dynamodb = None
+        if provider in (DYNAMODB, DYNAMODB_IMPLICIT):
+            dynamodb = DynamoDBOptions.from_properties(
+                props, base=base, implicit=provider == DYNAMODB_IMPLICIT
+            )
         if provider == FILE_SYSTEM and props.get(FOLDER, "").strip():
             folder = local_folder(FOLDER, props[FOLDER].strip())
         if provider in (EXPLICIT, IMPLICIT):
             zookeeper = ZooKeeperOptions.from_properties(props, base=base, implicit=provider == IMPLICIT)
+        there = zookeeper or dynamodb
         return cls(
             provider=provider,
             base=base,
             folder=folder,
-            identity=zookeeper.identity if zookeeper else _identity(provider, base, folder),
+            identity=there.identity if there else _identity(provider, base, folder),
             zookeeper=zookeeper,
             storage=storage,
+            dynamodb=dynamodb,
             wait_ms=whole(props, WAIT_MS),
             retries=whole(props, RETRIES),
             pause_ms=whole(props, PAUSE_MS),
@@ -111,6 +123,7 @@ def _identity(provider: str, base: str, folder: str) -> str:
 def _unknown_provider(provider: str) -> str:
     return (
         f"{PROVIDER}={shown(provider)}: mainstem locks with {FILE_SYSTEM} (the default), {EXPLICIT}, "
-        f"{IMPLICIT}, {STORAGE} or {IN_PROCESS} only. Every writer of a table must use the same lock: set "
-        "one of these for all writers of the table, or write with Hudi"
+        f"{IMPLICIT}, {STORAGE}, {DYNAMODB}, {DYNAMODB_IMPLICIT} or {IN_PROCESS} only. "
+        "Every writer of a table must use the same lock: set one of these for all writers of the table, or "
+        "write with Hudi"
     )

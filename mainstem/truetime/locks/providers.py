@@ -28,6 +28,10 @@ def open_lock(
         from mainstem.truetime.locks.zookeeper import ZooKeeperLock
 
         return ZooKeeperLock(options, options.zookeeper, clock=clock, random=random)
+    if options.dynamodb is not None:
+        from mainstem.truetime.locks.dynamodb_lock import open_dynamodb_lock
+
+        return open_dynamodb_lock(options, options.dynamodb, clock=clock, random=random)
     if options.storage is not None:
         from mainstem.truetime.locks.storage_lock import StorageLock
 

@@ -81,7 +81,10 @@ atexit.register(_free_all)
 
 
 class StorageLock:
-    """A table lock in an object store, shared with Java. Threads and processes may use it concurrently."""
+    """A table lock in an object store, shared with Java. Threads and processes may use it concurrently.
+
+    ``storage`` may also be what keeps one object only, ``place``; then there is no audit.
+    """
 
     weaker: str | None = None
 
@@ -93,14 +96,17 @@ class StorageLock:
         *,
         clock: Clock,
         random: Randomness,
+        place: str = "",
     ) -> None:
         self.identity = options.identity
+        #: the lock as messages name it
+        self.place = place or f"lock object {options.base}/{LOCK_PATH}"
         self.options = options
         self.settings = settings
         self.storage = storage
         self.clock = clock
         self.random = random
-        self.audit = AuditSwitch(storage, clock)
+        self.audit = None if place else AuditSwitch(storage, clock)
         #: whether another engine's record was seen by this process
         self.foreign_seen = False
         self.after_fork()
@@ -113,11 +119,6 @@ class StorageLock:
         self._renewer: Periodic | None = None
         self._leases: weakref.WeakSet[StorageLease] = weakref.WeakSet()
         self._unfreed: set[StorageLease] = set()
-
-    @property
-    def place(self) -> str:
-        """The lock object, as messages name it."""
-        return f"{self.options.base}/{LOCK_PATH}"
 
     def read(self) -> Tagged | None:
         """What the lock object holds; raises ``CorruptTable`` if that is too large."""
@@ -214,7 +215,7 @@ class StorageLease:
         self._tag = tag
         if not self._adopt(self._swap(self._next_record(owner))):
             return False
-        if self._lock.audit.is_on():
+        if self._lock.audit and self._lock.audit.is_on():
             now = self._clock.now_ms()
             self._audit = AuditFile(self._lock.storage, owner, now, self._validity_ms)
             self._audit.note("START", now)
@@ -292,9 +293,9 @@ class StorageLease:
             elif self.held and self._validity_ms - self.remaining_ms >= 0.5 * self._lock.settings.renew_ms:
                 self._renew()
                 if self._over:
-                    _log.warning("lock object %s was lost: %s", self._lock.place, self._over)
+                    _log.warning("%s was lost: %s", self._lock.place, self._over)
         except (OSError, MainstemError) as error:
-            _log.warning("lock object %s could not be renewed or freed: %s", self._lock.place, error)
+            _log.warning("%s could not be renewed or freed: %s", self._lock.place, error)
         finally:
             self._turn.release()
 
@@ -335,8 +336,8 @@ class StorageLease:
 
     def _raise(self, reason: str) -> None:
         raise LeaseLost(
-            f"the table lock {self._lock.place} is no longer ours: {reason}. Nothing was published; take the"
-            " lock again",
+            f"the table lock, {self._lock.place}, is no longer ours: {reason}. Nothing was published; take"
+            " the lock again",
             table=self._lock.options.base,
         )
 
@@ -372,7 +373,7 @@ class StorageLease:
             self._over = "this process ends"
             self._free()
         except (OSError, MainstemError) as error:
-            _log.warning("lock object %s could not be freed: %s", self._lock.place, error)
+            _log.warning("%s could not be freed: %s", self._lock.place, error)
         finally:
             self._turn.release()
 
@@ -401,8 +402,8 @@ class StorageLease:
             if self.to_free:
                 self._lock.free_later(self)
         _log.warning(
-            "lock object %s could not be freed (%s): trying on in the background; others can take it when it"
-            " expires, in %.0f s",
+            "%s could not be freed (%s): trying on in the background; others can take it when it expires, in"
+            " %.0f s",
             self._lock.place, trouble, max(self.remaining_ms, 0) / 1000,
         )  # fmt: skip
         return False
@@ -430,9 +431,9 @@ class _Contender:
         self.clock = lock.clock
         self.base = lock.options.base
         self.lease = StorageLease(lock)
-        self.patience = Patience(lock.options, lock.clock, f"lock object {lock.place}")
+        self.patience = Patience(lock.options, lock.clock, lock.place)
         self.held_by = "nobody that was seen"
-        self.seen: bytes | None = None
+        self.seen: Tag | None = None
         self.seen_since_ms = 0.0
         self.trouble_since_ms: float | None = None
 
@@ -450,9 +451,9 @@ class _Contender:
 
     def _refusal(self, waited_ms: float) -> str:
         return (
-            f"lock object {self.lock.place} was held by {self.held_by} for the {waited_ms:.0f} ms that"
+            f"{self.lock.place} was held by {self.held_by} for the {waited_ms:.0f} ms that"
             f" {WAIT_MS} and {RETRIES} allow. Wait for that writer or stop it; the lock of a dead one is free"
-            f" when it is valid no more ({VALIDITY_S} of its writer)"
+            " when it is no longer valid"
         )
 
     def _after_trouble(self, error: OSError) -> float:
@@ -477,8 +478,8 @@ class _Contender:
         record = parse_record(found[0], self.base)
         if record.busy_since_ms is None:
             self.lock.foreign_seen = True
-        if found[0] != self.seen:
-            self.seen, self.seen_since_ms = found[0], self.clock.monotonic_ms()
+        if found[1] != self.seen:
+            self.seen, self.seen_since_ms = found[1], self.clock.monotonic_ms()
         wait_ms = self._held_ms(record, now)
         if wait_ms > 0:
             return min(self._pause_ms(), wait_ms)
@@ -487,7 +488,7 @@ class _Contender:
             self.held_by = "nobody (mainstem leaves it to other engines for a moment)"
             return gap_ms + self._pause_ms()
         if not record.expired:
-            _log.warning("took over lock object %s: left by %s", self.lock.place, record.describe(now))
+            _log.warning("took over %s: left by %s", self.lock.place, record.describe(now))
         return None if self.lease.take(found[1], _busy_since(record, now)) else self._pause_ms()
 
     def _held_ms(self, record: LockRecord, now: int) -> float:
@@ -531,6 +532,6 @@ def _busy_since(record: LockRecord, now_ms: int) -> int:
 def _away(lock: StorageLock, error: OSError) -> Unavailable:
     advice = "try again when the store answers"
     if isinstance(error, PermissionError):
-        advice = "give this user the right to read and write objects below .hoodie/.locks"
-    text = f"lock object {lock.place}: {error}: {advice}; nothing was published"
+        advice = "give this user the right to read and write it"
+    text = f"{lock.place}: {error}: {advice}; nothing was published"
     return Unavailable(text, table=lock.options.base)

@@ -26,7 +26,7 @@ LOCK_PATH = f"{LOCK_FOLDER}/table_lock.json"
 
 _MARK = "6d5"
 _OURS = re.compile(rf"([0-9a-f]{{8}})-([0-9a-f]{{4}})-8{_MARK}-[89ab][0-9a-f]{{3}}-[0-9a-f]{{12}}")
-_OWNER_MAX = 255
+_OWNER_MAX = 512
 _LONG = 2**63
 _EXPECTED = 'expected {"expired": true or false, "validUntil": milliseconds, "owner": text}'
 

@@ -62,7 +62,7 @@ class ZooKeeperOptions:
         """
         hosts, chroot = _servers(props)
         if implicit:
-            folder = implicit_base_path(_base_as_java_has_it(props, base)) + "/" + _IMPLICIT_KEY
+            folder = implicit_base_path(base_as_java_has_it(props, base)) + "/" + _IMPLICIT_KEY
         else:
             folder = _required(props, BASE_PATH) + "/" + _lock_key(props)
         return cls(
@@ -146,7 +146,7 @@ def _digest(value: str) -> str | None:
     return credential
 
 
-def _base_as_java_has_it(props: Mapping[str, str], base: str) -> str:
+def base_as_java_has_it(props: Mapping[str, str], base: str) -> str:
     """The base path as Java jobs spell it: Java hashes ``hoodie.base.path`` as given, so spelling matters."""
     spelt = props.get(TABLE_BASE, base)
     if split_scheme(base)[0] in (None, "file"):
