@@ -226,7 +226,7 @@ TIMELINE_SERVER = Flag(
 )  # fmt: skip
 EXCLUSIVE = Flag(
     "hoodie.mainstem.exclusive", False, table=True, read_by="publish",
-    says="All writers are mainstem's: the clocks' skew is not waited out after a commit.",
+    says="All writers are mainstem's: no commit waits out the clocks' skew, no lock is left to Java.",
 )  # fmt: skip
 LOCAL_ZONE = Text(
     "hoodie.mainstem.timeline.zone", like="IANA name", read_by="writers",

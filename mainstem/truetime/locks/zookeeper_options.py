@@ -149,11 +149,10 @@ def _digest(value: str) -> str | None:
 def base_as_java_has_it(props: Mapping[str, str], base: str) -> str:
     """The base path as Java jobs spell it: Java hashes ``hoodie.base.path`` as given, so spelling matters."""
     spelt = props.get(TABLE_BASE, base)
-    if split_scheme(base)[0] in (None, "file"):
-        same = local_folder(TABLE_BASE, spelt) == base
-    else:
-        same = _s3a_to_s3(spelt) == _s3a_to_s3(base)
-    if spelt != spelt.strip().rstrip("/") or not same:
+    local = split_scheme(base)[0] in (None, "file")
+    if spelt != spelt.strip().rstrip("/") or (
+        local_folder(TABLE_BASE, spelt) != base if local else _s3a_to_s3(spelt) != _s3a_to_s3(base)
+    ):
         raise Invalid(
             f"{TABLE_BASE}={shown(spelt)}: expected the table's path {base}, without a slash at the end"
             " (releases of Hudi disagree about it), with file: in front where the Java jobs write it so"
