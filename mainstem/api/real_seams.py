@@ -10,8 +10,8 @@ from mainstem.errors import Invalid, Unavailable
 from mainstem.layout.properties import TableConfig
 from mainstem.limits import LOCK_FILE_BYTES_MAX
 from mainstem.options import WriterOptions
-from mainstem.options.locks import AUTH, LOCK_KEYS, PROVIDER
-from mainstem.options.tables import TABLE_NAME
+from mainstem.options.locks import AUTH, LOCK_KEYS, PROVIDER, REGION
+from mainstem.options.tables import EXCLUSIVE, TABLE_NAME
 from mainstem.publish.fence import Fence
 from mainstem.publish.link_fence import LinkFence
 from mainstem.storage import paths
@@ -81,7 +81,7 @@ def real_seams(location: Location, config: TableConfig, properties: Mapping[str,
     chance = random.SystemRandom()
     if not is_local(location):  # read only: what its properties say of a lock is left to its writers
         return Seams(storage, clock, NoLock(location.base), chance)
-    kept = (*LOCK_KEYS, TABLE_NAME)
+    kept = (*LOCK_KEYS, TABLE_NAME, EXCLUSIVE)
     own: dict[str, str] = {k: config.raw[k] for k in kept if k in config.raw}
     for key in LOCK_KEYS:
         if key in own and key in properties and properties[key] != own[key]:
@@ -91,7 +91,8 @@ def real_seams(location: Location, config: TableConfig, properties: Mapping[str,
                 table=storage.base,
             )
     lock_options = _lock_options(storage.base, {**own, **properties})
-    return Seams(storage, clock, open_lock(lock_options, clock=clock, random=chance), chance)
+    lock = open_lock(lock_options, clock=clock, random=chance, storage=storage)
+    return Seams(storage, clock, lock, chance)
 
 
 def fence_of(seams: Seams, identity: str | None) -> Fence:
@@ -115,8 +116,10 @@ def reach_lock(location: Location, properties: Mapping[str, str]) -> None:
 
 
 def _lock_options(base: str, properties: Mapping[str, str]) -> LockOptions:
-    secret: dict[str, str] = {AUTH: os.environ.get(ZOOKEEPER_AUTH_VARIABLE, "")}
-    return LockOptions.from_properties({**secret, **properties}, base=base)
+    known: dict[str, str] = {AUTH: os.environ.get(ZOOKEEPER_AUTH_VARIABLE, "")}
+    if region := os.environ.get("AWS_REGION"):  # as Hudi infers it
+        known[REGION] = region
+    return LockOptions.from_properties({**known, **properties}, base=base)
 
 
 def as_text(properties: Mapping[str, object] | None) -> dict[str, str]:

@@ -10,15 +10,19 @@ from mainstem.options.declaration import Choice, Text, Whole
 
 _JAVA_INT_MAX = 2**31 - 1
 _READ_BY, _ZOOKEEPER = "truetime.locks", "truetime.locks.zookeeper"
+_STORAGE, _DYNAMODB = "truetime.locks.storage_lock", "truetime.locks.dynamodb_lock"
 
 FILE_SYSTEM = "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider"
 IN_PROCESS = "org.apache.hudi.client.transaction.lock.InProcessLockProvider"
 EXPLICIT = "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider"
 IMPLICIT = "org.apache.hudi.client.transaction.lock.ZookeeperBasedImplicitBasePathLockProvider"
+STORAGE = "org.apache.hudi.client.transaction.lock.StorageBasedLockProvider"
+DYNAMODB = "org.apache.hudi.aws.transaction.lock.DynamoDBBasedLockProvider"
+DYNAMODB_IMPLICIT = "org.apache.hudi.aws.transaction.lock.DynamoDBBasedImplicitPartitionKeyLockProvider"
 
 PROVIDER = Choice(
-    "hoodie.write.lock.provider", FILE_SYSTEM, (FILE_SYSTEM, EXPLICIT, IMPLICIT, IN_PROCESS),
-    read_by=_READ_BY,
+    "hoodie.write.lock.provider", FILE_SYSTEM,
+    (FILE_SYSTEM, EXPLICIT, IMPLICIT, STORAGE, DYNAMODB, DYNAMODB_IMPLICIT, IN_PROCESS), read_by=_READ_BY,
     says="Hudi's class of the table lock; all writers of a table must use the same.",
 )  # fmt: skip
 WAIT_MS = Whole(
@@ -79,7 +83,49 @@ TABLE_BASE = Text(
     says="The table's path as Java jobs spell it; the implicit lock node is its hash.",
 )  # fmt: skip
 
+VALIDITY_S = Whole(
+    "hoodie.write.lock.storage.validity.timeout.secs", 300, 10, 86_400, "seconds", read_by=_STORAGE,
+    says="How long the lock of a holder that died stays taken; at least ten renewals.",
+)  # fmt: skip
+RENEW_S = Whole(
+    "hoodie.write.lock.storage.renew.interval.secs", 30, 1, 8_640, "seconds", read_by=_STORAGE,
+    aliases=("hoodie.write.lock.storage.heartbeat.poll.secs",), says="How often a holder renews it.",
+)  # fmt: skip
+
+ITEM_TABLE = Text(
+    "hoodie.write.lock.dynamodb.table", like="table name", read_by=_DYNAMODB,
+    says="The DynamoDB table that holds locks; made if it is missing.",
+)  # fmt: skip
+ITEM_KEY = Text(
+    "hoodie.write.lock.dynamodb.partition_key", like="text", read_by=_DYNAMODB,
+    says="The lock's item; by default the table's name.",
+)  # fmt: skip
+REGION = Text(
+    "hoodie.write.lock.dynamodb.region", "us-east-1", like="region", read_by=_DYNAMODB,
+    says="Its region; the variable AWS_REGION comes before the default.",
+)  # fmt: skip
+ENDPOINT = Text(
+    "hoodie.write.lock.dynamodb.endpoint_url", like="URL", read_by=_DYNAMODB,
+    says="Its address, where it is not the region's.",
+)  # fmt: skip
+BILLING_MODE = Choice(
+    "hoodie.write.lock.dynamodb.billing_mode", "PAY_PER_REQUEST", ("PAY_PER_REQUEST", "PROVISIONED"),
+    read_by=_DYNAMODB, says="How a table that is made is paid for.",
+)  # fmt: skip
+READ_CAPACITY = Whole(
+    "hoodie.write.lock.dynamodb.read_capacity", 20, 1, 40_000, "units", read_by=_DYNAMODB,
+    says="Its read capacity, if PROVISIONED.",
+)  # fmt: skip
+WRITE_CAPACITY = Whole(
+    "hoodie.write.lock.dynamodb.write_capacity", 10, 1, 40_000, "units", read_by=_DYNAMODB,
+    says="Its write capacity, if PROVISIONED.",
+)  # fmt: skip
+CREATION_MS = Whole(
+    "hoodie.write.lock.dynamodb.table_creation_timeout", 120_000, 0, 3_600_000, "milliseconds",
+    read_by=_DYNAMODB, says="How long a table that is made may take until it is active.",
+)  # fmt: skip
+
 #: what all writers must agree on besides the provider; a table's properties may hold it
-PLACE_KEYS = (URL, PORT, BASE_PATH, LOCK_KEY)
+PLACE_KEYS = (URL, PORT, BASE_PATH, LOCK_KEY, ITEM_TABLE, ITEM_KEY, REGION, ENDPOINT)
 #: what a table says about its lock and no writer may contradict
 LOCK_KEYS = (PROVIDER, FOLDER, FOREIGN_EXPIRE_MIN, *PLACE_KEYS)

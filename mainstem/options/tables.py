@@ -226,7 +226,7 @@ TIMELINE_SERVER = Flag(
 )  # fmt: skip
 EXCLUSIVE = Flag(
     "hoodie.mainstem.exclusive", False, table=True, read_by="publish",
-    says="Declares that all writers are mainstem's: commits then need not wait out the clocks' skew.",
+    says="Declares that all writers are mainstem's: no commit waits for clocks, and no lock is left to Java.",
 )  # fmt: skip
 LOCAL_ZONE = Text(
     "hoodie.mainstem.timeline.zone", like="IANA name", read_by="writers",

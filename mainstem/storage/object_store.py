@@ -24,7 +24,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from mainstem.errors import CorruptTable, Invalid, Unsupported
@@ -293,6 +293,18 @@ class ObjectStorage:
         except FileNotFoundError:
             return False
         return True
+
+    def create_all(self, paths: Iterable[str]) -> None:
+        def create(path: str) -> None:
+            with suppress(FileExistsError):
+                self.put_new(path, b"", durable=True)
+
+        side_by_side(self, create, list(paths))
+
+    def delete_all(self, paths: Iterable[str]) -> None:
+        found = [self._key(path) for path in paths]
+        for start in range(0, len(found), _REMOVED_AT_ONCE):
+            self._delete_all("", found[start : start + _REMOVED_AT_ONCE])
 
     def delete_tree(self, path: str) -> None:
         key = self._key(path)

@@ -124,8 +124,7 @@ class Worker:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def main() -> None:
-    worker = Worker(sys.argv[1], json.loads(sys.argv[2]))
+def main(worker: Worker) -> None:
     print(json.dumps({"answer": "ready"}), flush=True)
     for line in sys.stdin:
         name, *arguments = line.split()
@@ -137,4 +136,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(Worker(sys.argv[1], json.loads(sys.argv[2])))

@@ -28,9 +28,9 @@ pytestmark = pytest.mark.timeout(300)
 class Process:
     """A lock worker; ``send`` does not wait for the answer, ``call`` does."""
 
-    def __init__(self, base: Path, properties: dict[str, str]) -> None:
+    def __init__(self, base: Path, properties: dict[str, object], worker: Path = WORKER) -> None:
         self.child = subprocess.Popen(
-            [sys.executable, str(WORKER), str(base), json.dumps(properties)],
+            [sys.executable, str(worker), str(base), json.dumps(properties)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

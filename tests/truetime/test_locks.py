@@ -129,7 +129,6 @@ def test_the_identity_tells_sparks_and_flinks_default_paths_apart(path, folder, 
     "name",
     [
         "org.apache.hudi.client.transaction.lock.StorageBasedLockProvider",
-        "org.apache.hudi.aws.transaction.lock.DynamoDBBasedLockProvider",
         "org.apache.hudi.hive.transaction.lock.HiveMetastoreBasedLockProvider",
         "",
     ],

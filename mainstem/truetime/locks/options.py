@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from mainstem.errors import Unsupported
 from mainstem.options.locks import (
+    DYNAMODB,
+    DYNAMODB_IMPLICIT,
     EXPIRE_MS,
     EXPLICIT,
     FILE_SYSTEM,
@@ -23,9 +25,14 @@ from mainstem.options.locks import (
     PAUSE_MS,
     PROVIDER,
     RETRIES,
+    STORAGE,
     WAIT_MS,
 )
+from mainstem.storage.backends import split_scheme
+from mainstem.truetime.locks.dynamodb_options import DynamoDBOptions
 from mainstem.truetime.locks.option_values import local_folder, shown, whole
+from mainstem.truetime.locks.storage_options import SCHEMES, StorageLockOptions
+from mainstem.truetime.locks.storage_record import LOCK_PATH
 from mainstem.truetime.locks.zookeeper_options import ZooKeeperOptions
 
 LOCK_NAME = "lock"
@@ -38,7 +45,8 @@ class LockOptions:
     ``folder`` is the absolute folder of the lock file (unused by the in-process lock). All writers of the
     table must agree on ``identity``: two providers, or one provider with two paths (Spark defaults to
     ``.hoodie/lock``, Flink to ``.hoodie/.aux/lock``), do not exclude each other. ``foreign_expire_ms`` is 0
-    for "never". ``zookeeper`` is set for the ZooKeeper providers only.
+    for "never". ``zookeeper`` is set for the ZooKeeper providers only, ``storage`` for the storage lock,
+    ``dynamodb`` for the DynamoDB providers.
     """
 
     provider: str
@@ -51,6 +59,8 @@ class LockOptions:
     foreign_expire_ms: int = FOREIGN_EXPIRE_MIN.default
     expire_ms: int = EXPIRE_MS.default
     zookeeper: ZooKeeperOptions | None = None
+    storage: StorageLockOptions | None = None
+    dynamodb: DynamoDBOptions | None = None
 
     @property
     def patience_ms(self) -> int:
@@ -59,27 +69,39 @@ class LockOptions:
 
     @classmethod
     def from_properties(cls, props: Mapping[str, str], *, base: str) -> LockOptions:
-        """Read Hudi's lock keys; ``base`` is the absolute base path of the table.
+        """Read Hudi's lock keys; ``base`` is the absolute base path of the table, or its URL on a store.
 
+        Without a provider, a table on an object store has the storage lock, any other the file-system lock.
         Raises ``Unsupported`` for providers and file systems that mainstem cannot lock with, and
         ``Invalid`` for a value that does not parse (key, value and what was expected).
         """
-        base = local_folder("base path", base)
-        provider = props.get(PROVIDER, PROVIDER.default).strip()
-        if provider not in (FILE_SYSTEM, IN_PROCESS, EXPLICIT, IMPLICIT):
+        scheme, _ = split_scheme(base)
+        on_store = scheme not in (None, "file")
+        provider = props.get(PROVIDER, STORAGE if scheme in SCHEMES else PROVIDER.default).strip()
+        if provider not in PROVIDER.allowed:
             raise Unsupported(_unknown_provider(provider), table=base)
+        base = base.rstrip("/") if on_store and provider != FILE_SYSTEM else local_folder("base path", base)
         folder = posixpath.join(base, ".hoodie")
         zookeeper = None
+        storage = StorageLockOptions.from_properties(props, base=base) if provider == STORAGE else None
+        dynamodb = None
+        if provider in (DYNAMODB, DYNAMODB_IMPLICIT):
+            dynamodb = DynamoDBOptions.from_properties(
+                props, base=base, implicit=provider == DYNAMODB_IMPLICIT
+            )
         if provider == FILE_SYSTEM and props.get(FOLDER, "").strip():
             folder = local_folder(FOLDER, props[FOLDER].strip())
         if provider in (EXPLICIT, IMPLICIT):
             zookeeper = ZooKeeperOptions.from_properties(props, base=base, implicit=provider == IMPLICIT)
+        there = zookeeper or dynamodb
         return cls(
             provider=provider,
             base=base,
             folder=folder,
-            identity=zookeeper.identity if zookeeper else _identity(provider, base, folder),
+            identity=there.identity if there else _identity(provider, base, folder),
             zookeeper=zookeeper,
+            storage=storage,
+            dynamodb=dynamodb,
             wait_ms=whole(props, WAIT_MS),
             retries=whole(props, RETRIES),
             pause_ms=whole(props, PAUSE_MS),
@@ -91,6 +113,8 @@ class LockOptions:
 def _identity(provider: str, base: str, folder: str) -> str:
     if provider == IN_PROCESS:
         return "in-process"
+    if provider == STORAGE:
+        return f"storage:{LOCK_PATH}"
     inside = posixpath.relpath(folder, base)
     where = folder if inside == ".." or inside.startswith("../") else inside
     return "filesystem:" + posixpath.normpath(posixpath.join(where, LOCK_NAME))
@@ -99,6 +123,7 @@ def _identity(provider: str, base: str, folder: str) -> str:
 def _unknown_provider(provider: str) -> str:
     return (
         f"{PROVIDER}={shown(provider)}: mainstem locks with {FILE_SYSTEM} (the default), {EXPLICIT}, "
-        f"{IMPLICIT} or {IN_PROCESS} only. Every writer of a table must use the same lock: set one of "
-        "these for all writers of the table, or write with Hudi"
+        f"{IMPLICIT}, {STORAGE}, {DYNAMODB}, {DYNAMODB_IMPLICIT} or {IN_PROCESS} only. "
+        "Every writer of a table must use the same lock: set one of these for all writers of the table, or "
+        "write with Hudi"
     )

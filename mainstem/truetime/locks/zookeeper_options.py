@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from mainstem.errors import Invalid, Unsupported
 from mainstem.options.locks import AUTH, BASE_PATH, CONNECTION_MS, LOCK_KEY, PORT, SESSION_MS, TABLE_BASE, URL
 from mainstem.options.tables import TABLE_NAME
+from mainstem.storage.backends import split_scheme
 from mainstem.truetime.locks.option_values import local_folder, shown, whole
 
 _IMPLICIT_KEY = "lock_key"
@@ -61,7 +62,7 @@ class ZooKeeperOptions:
         """
         hosts, chroot = _servers(props)
         if implicit:
-            folder = implicit_base_path(_base_as_java_has_it(props, base)) + "/" + _IMPLICIT_KEY
+            folder = implicit_base_path(base_as_java_has_it(props, base)) + "/" + _IMPLICIT_KEY
         else:
             folder = _required(props, BASE_PATH) + "/" + _lock_key(props)
         return cls(
@@ -145,10 +146,13 @@ def _digest(value: str) -> str | None:
     return credential
 
 
-def _base_as_java_has_it(props: Mapping[str, str], base: str) -> str:
+def base_as_java_has_it(props: Mapping[str, str], base: str) -> str:
     """The base path as Java jobs spell it: Java hashes ``hoodie.base.path`` as given, so spelling matters."""
     spelt = props.get(TABLE_BASE, base)
-    if spelt != spelt.strip().rstrip("/") or local_folder(TABLE_BASE, spelt) != base:
+    local = split_scheme(base)[0] in (None, "file")
+    if spelt != spelt.strip().rstrip("/") or (
+        local_folder(TABLE_BASE, spelt) != base if local else _s3a_to_s3(spelt) != _s3a_to_s3(base)
+    ):
         raise Invalid(
             f"{TABLE_BASE}={shown(spelt)}: expected the table's path {base}, without a slash at the end"
             " (releases of Hudi disagree about it), with file: in front where the Java jobs write it so"
@@ -158,8 +162,16 @@ def _base_as_java_has_it(props: Mapping[str, str], base: str) -> str:
 
 def implicit_base_path(base: str) -> str:
     """The same path as ``ZookeeperBasedImplicitBasePathLockProvider.getLockBasePath`` computes."""
-    text = "s3://" + base[6:] if base.startswith("s3a://") else base
-    return f"/tmp/{xxh64(text.encode(), _HUDI_SEED):016X}"
+    return f"/tmp/{hash_of_base(base)}"
+
+
+def hash_of_base(base: str) -> str:
+    """The hash by which Hudi names a lock after a table's base path (``HashID``, 64 bits)."""
+    return f"{xxh64(_s3a_to_s3(base).encode(), _HUDI_SEED):016X}"
+
+
+def _s3a_to_s3(base: str) -> str:
+    return "s3://" + base[6:] if base.startswith("s3a://") else base
 
 
 # HashID's seed, an int 0xdabadaba that Java widens to a long with its sign.
