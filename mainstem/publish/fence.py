@@ -4,9 +4,8 @@ A process can lose the lock without knowing it. So a section under the lock *ent
 no process that entered earlier can publish: its attempt fails, or it published before the entry, and then
 every listing made after the entry shows the file.
 
-``publish.link_fence`` does this with hard links, in files of the table. A store without links would need
-another fence, such as a single object that is swapped: ``enter`` reads it, ``publish`` swaps it and then
-writes the target. The publisher would not change.
+``publish.link_fence`` does this with hard links, in files of the table. ``publish.gate_fence`` is for stores
+without links: a single object, the gate, is swapped, and then the targets are put.
 """
 
 from __future__ import annotations
@@ -44,14 +43,18 @@ class Epoch(Protocol):
 
         Raises ``LeaseLost`` if another section entered since, ``FileExistsError`` if the target exists,
         ``NotDurable`` if the target is visible but may not survive a crash of the machine. After any other
-        ``OSError`` the target may or may not be visible; ``published`` tells.
+        ``OSError`` the target may or may not be visible; ``published`` tells. A fence that knows better
+        raises ``Unavailable`` (nothing was published) or ``OutcomeUnknown`` itself.
         """
 
     def published(self, target: str) -> bool:
         """Whether the target exists with the entry's content. Raises ``OSError``."""
 
     def publish_ahead(self, target: str) -> None:
-        """As ``publish``, for the content that goes first; not yet durable."""
+        """As ``publish``, for the content that goes first; not yet durable.
+
+        It may become visible only in ``publish``, right before the other: one step can then decide both.
+        """
 
     def published_ahead(self, target: str) -> bool:
         """As ``published``, for the content that goes first."""

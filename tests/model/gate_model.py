@@ -47,15 +47,15 @@ State = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Model:
-    """``actors``: a kind and an instant's number each; ``clock``: how far above the newest time a time may lie.
+    """``actors``: a kind and an instant's number each; ``clock``: how far above the newest time a time lies.
 
-    Each switch that is False leaves out one rule: ``helps`` others' decisions, also ``all_files`` of them;
+    Each of the other switches leaves out one rule: ``helps`` others' decisions, also ``all_files`` of them;
     ``nonce``: no two contents of the gate are alike; ``fresh``: nor of the replaced file; ``condition``: the
-    gate is swapped, not put; ``own``: after a doubtful answer look for the own nonce; ``believes_412`` True
-    takes every refusal for somebody else's doing; ``cancel`` before a failure is told for good; ``lists_after``
-    the gate was read; ``metadata_first``; ``puts`` before success is told; ``withdrawn``: readers and sections
-    leave out what was taken back; ``once``: what is archived and on the timeline is one instant; ``decides``:
-    a replacement goes through the gate.
+    gate is swapped, not put; ``own``: after a doubtful answer look for the own nonce; ``believes_412`` takes
+    every refusal for somebody else's doing; ``cancel`` before a failure is told for good; ``lists_after`` the
+    gate was read; ``metadata_first``; ``puts`` before success is told; ``withdrawn``: readers and sections
+    leave out what was taken back; ``once``: what is archived and on the timeline is one instant;
+    ``decides``: a replacement goes through the gate.
     """
 
     actors: tuple[tuple[str, int], ...] = (("writer", 0), ("writer", 1))
@@ -118,8 +118,10 @@ class Model:
 
 @dataclass(frozen=True)
 class Result:
-    """``states`` searched; ``trace`` is the shortest way to a violation, None when there is none. ``told_ok``,
-    ``told_failed``, ``helped``: states that say so, a check that the search gets that far."""
+    """``states`` searched; ``trace`` is the shortest way to a violation, None when there is none.
+
+    States in which somebody was told, or a request is late: they show that the search gets that far.
+    """
 
     states: int
     trace: list[str] | None
@@ -176,9 +178,9 @@ def _canonical(model: Model, state: State) -> State:
         if waits < 0:
             if kind in ("swap", "cancel") and model.nonce and model.condition and tag[0] != gate[0]:
                 continue  # a nonce never comes back
-            if kind == "put" and number // model.count != REPLACE and not model.removes():
-                if files >> number & 1:
-                    continue
+            new = kind == "put" and number // model.count != REPLACE
+            if new and files >> number & 1 and not model.removes():
+                continue
         kept.add(request)
     # Actors of a kind that differ in nothing but their number are not merged: decisions are numbered by them.
     return (*state[:9], tuple(sorted(kept, key=repr)), state[10])
@@ -337,9 +339,7 @@ def _read(model: Model, state: State, index: int, actor: Actor) -> Iterator[Stat
     if not model.lists_after and actor[SAW] is None:  # the wrong way round: list first
         yield _with(state, index, actor, SAW=_seen(model, state, index))
         return
-    yield _with(
-        state, index, actor, PC=LIST, TAG=model.tag(gate), NEWEST=gate[1], PENDING=gate[2]
-    )
+    yield _with(state, index, actor, PC=LIST, TAG=model.tag(gate), NEWEST=gate[1], PENDING=gate[2])
 
 
 def _seen(model: Model, state: State, index: int) -> tuple[int, int, int, int]:
