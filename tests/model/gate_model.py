@@ -56,6 +56,10 @@ class Model:
     gate was read; ``metadata_first``; ``puts`` before success is told; ``withdrawn``: readers and sections
     leave out what was taken back; ``once``: what is archived and on the timeline is one instant;
     ``decides``: a replacement goes through the gate.
+
+    ``log``: a store that has no swap, only puts if absent. The gate is a log of records: to decide is to put
+    the record after the greatest, and anyone may sweep those below the greatest. So a put whose number was
+    swept succeeds, and means nothing. ``looks_again`` after each put that succeeded.
     """
 
     actors: tuple[tuple[str, int], ...] = (("writer", 0), ("writer", 1))
@@ -76,6 +80,8 @@ class Model:
     withdrawn: bool = True
     once: bool = True
     decides: bool = True
+    log: bool = False
+    looks_again: bool = True
 
     @property
     def count(self) -> int:
@@ -188,7 +194,12 @@ def _canonical(model: Model, state: State) -> State:
 
 def _moves(model: Model, state: State) -> Iterator[tuple[str, State]]:
     for request in state[9]:
-        yield f"carried out: {request[0]} {request[1]}", _carry_out(model, state, request)
+        after = _carry_out(model, state, request)
+        yield f"carried out: {request[0]} {request[1]}", after
+        if model.log and request[0] != "put" and request[3] >= 0 and after[10][request[3]][REPLY] == NO:
+            # The number was swept: the put succeeds, below the greatest.
+            swept = _with(after, request[3], after[10][request[3]], REPLY=OK)
+            yield f"put below the greatest: {request[0]} {request[1]}", swept
     for index, actor in enumerate(state[10]):
         if actor[PC] != ENDED:
             for after in _STEP[actor[PC]](model, state, index, actor):
@@ -417,7 +428,8 @@ def _decided(model: Model, state: State, index: int, actor: Actor) -> State:
 
 def _swapping(model: Model, state: State, index: int, actor: Actor) -> Iterator[State]:
     if actor[REPLY] == OK:
-        yield _decided(model, state, index, actor)
+        if not (model.log and model.looks_again):
+            yield _decided(model, state, index, actor)
         # The answer was lost; the client library sent the swap again by itself, and was refused.
         yield _with(state, index, actor, REPLY=NO)
     elif actor[REPLY] == NO and model.believes_412:
@@ -456,7 +468,7 @@ def _cancel(model: Model, state: State, index: int, actor: Actor) -> Iterator[St
 
 def _cancelling(model: Model, state: State, index: int, actor: Actor) -> Iterator[State]:
     own = _own(model, index, actor)
-    if actor[REPLY] == OK:
+    if actor[REPLY] == OK and not (model.log and model.looks_again):
         yield _told(model, state, index, actor, TOLD_FAILED)
         return
     state = _gave_up(state, index)

@@ -29,6 +29,9 @@ SIZES = {
     "two executors and an archiver": Model((*EXECUTORS, ARCHIVER), tries=1),
     "two executors and a restorer": Model((*EXECUTORS, RESTORER), tries=2),
     "a restorer and an archiver": Model((("writer", 0), RESTORER, ARCHIVER), tries=1),
+    "a log, two writers with a metadata table": Model(WRITERS, tries=2, files=2, clock=(1, 2), log=True),
+    "a log, two executors and a rollback": Model((*EXECUTORS, ROLLBACK), tries=1, log=True),
+    "a log, an archiver": Model((("writer", 0), ARCHIVER), tries=2, log=True),
     "a replaced file": Model((("writer", 0), ("replacer", 0)), tries=2),
 }
 LARGE = {
@@ -38,6 +41,7 @@ LARGE = {
     "two writers and an archiver": Model((*WRITERS, ARCHIVER), tries=1),
     "two writers with a metadata table and a restorer": Model((*WRITERS, RESTORER), tries=1, files=2),
     "everybody": Model((("writer", 0), ROLLBACK, RESTORER, ARCHIVER), tries=1),
+    "a log, three writers": Model((*WRITERS, ("writer", 2)), tries=1, log=True),
     "a file replaced by two": Model((("writer", 0), *REPLACERS), tries=2),
 }
 
@@ -85,6 +89,10 @@ BROKEN = {
     "what is archived may count twice": (
         Model((("writer", 0), ARCHIVER), tries=1, once=False), "archived, and it counts twice",
     ),
+    "a record of the log whose number was swept is believed": (
+        Model(log=True, looks_again=False), "told failed, and it is shown",
+    ),
+    "a log, and nobody helps": (Model(log=True, helps=False), "told ok, and it is not shown"),
     "a replacement passes by the gate": (
         Model((("writer", 0), ("replacer", 0)), tries=1, decides=False),
         "decided by lists that were replaced",
