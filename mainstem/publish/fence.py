@@ -4,9 +4,8 @@ A process can lose the lock without knowing it. So a section under the lock *ent
 no process that entered earlier can publish: its attempt fails, or it published before the entry, and then
 every listing made after the entry shows the file.
 
-``publish.link_fence`` does this with hard links, in files of the table. A store without links would need
-another fence, such as a single object that is swapped: ``enter`` reads it, ``publish`` swaps it and then
-writes the target. The publisher would not change.
+``publish.link_fence`` does this with hard links, in files of the table. ``publish.gate_fence`` is for stores
+without links: a single object, the gate, is swapped, and then the targets are put.
 """
 
 from __future__ import annotations
@@ -45,7 +44,8 @@ class Epoch(Protocol):
 
         Raises ``LeaseLost`` if another section entered since, ``FileExistsError`` if the target exists,
         ``NotDurable`` if the target is visible but may not survive a crash of the machine. After any other
-        ``OSError`` the target may or may not be visible; ``published`` tells.
+        ``OSError`` the target may or may not be visible; ``published`` tells. A fence that knows better
+        raises ``Unavailable`` (nothing was published) or ``OutcomeUnknown`` itself.
         """
 
     def published(self, target: str) -> bool:
@@ -54,6 +54,8 @@ class Epoch(Protocol):
     def publish_ahead(self, target: str, folders: Iterable[str]) -> None:
         """As ``publish``, for the content that goes first. ``folders``: made durable with it, as far as they
         are not yet; ``NotDurable`` if that fails. Nothing is lost then, as the other content is not visible.
+
+        It may become visible only in ``publish``, right before the other: one step can then decide both.
         """
 
     def published_ahead(self, target: str) -> bool:

@@ -25,6 +25,9 @@ HEARTBEATS = ".hoodie/.heartbeat"
 OWN = ".hoodie/.mainstem"
 FENCE = ".hoodie/.mainstem/fence"
 PREPARED = ".hoodie/.mainstem/prepared"
+# On stores without links: what decides who publishes, and contents too large to lie in it (``publish.gate``).
+GATE = ".hoodie/.mainstem/gate.json"
+DECIDED = ".hoodie/.mainstem/decided"
 STREAMS = ".hoodie/.mainstem/streams"
 # Rows staged by engines that commit later than they write: one folder per sink.
 SINKS = ".hoodie/.mainstem/flink"
@@ -85,6 +88,7 @@ _STAMP = re.compile(r"^[A-Z]{17}\Z")
 _VECTOR_COLUMN = re.compile(r"^column=([0-9]{3,9})\Z")
 _VECTOR_VERSION = re.compile(r"^version=([1-9][0-9]{0,17})\Z")
 _VECTOR_FILE = re.compile(r"^([0-9a-f]{32})-([a-z0-9-]+\.[a-z]+)\Z")
+_DECIDED = re.compile(r"^([0-9]{1,18})-[0-9a-f]{32}-[0-9]\Z")
 _NO_PATH = re.compile(r"[\x00-\x1f\x7f\\]")  # control characters and Windows separators
 _TIME = re.compile(r"^[0-9]{17}\Z")
 
@@ -261,6 +265,17 @@ def creating(identity: str) -> str:
 def prepared(instant: str, identity: str) -> str:
     """Private durable file whose content a ticket will publish; only a crash leaves one behind."""
     return f"{PREPARED}/{instant}-{identity}"
+
+
+def decided(epoch: int, nonce: str, place: int) -> str:
+    """Content that the gate's decision with this epoch and nonce names, if it is taken."""
+    return f"{DECIDED}/{epoch}-{nonce}-{place}"
+
+
+def parse_decided(name: str) -> int | None:
+    """The epoch in the name of a content that the gate may name."""
+    match = _DECIDED.match(name)
+    return int(match.group(1)) if match else None
 
 
 def parse_epoch(name: str) -> int | None:

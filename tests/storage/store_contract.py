@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from mainstem.errors import CorruptTable
-from mainstem.storage.below import FolderStorage
+from mainstem.storage.folder_storage import FolderStorage
 from mainstem.storage.object_store import ObjectStorage
 from mainstem.storage.protocol import Storage
 from mainstem.storage.swaps import has_swaps, swappable

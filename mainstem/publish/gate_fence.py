@@ -1,0 +1,535 @@
+"""The fence on an object store: one object, the gate, is swapped, and that decides who publishes.
+
+No store has a write that depends on a second object, as a hard link depends on its source. So publishing has
+two steps: a compare-and-swap of the gate *decides* which files become visible, with their content; then they
+are put, by the process that decided, or by whoever comes next.
+
+  1. read the gate, with its tag
+  2. *help*: put what the gate's decision names and the table does not show. Only then list the timeline
+  3. decide, choose the instant's time above the listing and the gate's ``newest``
+  4. swap the gate, on the condition of the tag of 1: **decided**, or superseded
+  5. put the decided files, if absent, in their order: the metadata table's, then the data table's
+  6. report success
+
+A section that enters later reads the gate either before 4, and then its own swap fails or ours does, or after
+it, and then it carries our decision out before it lists. PROTOCOL.md has each step, what a crash after it
+leaves, and what late requests do; ``tests/model/gate_model.py`` checks it and refutes it where a rule is left
+out.
+
+**Doubt.** A store's client repeats requests by itself, so a refused swap may have been refused because of its
+own first try, and an error may come after the effect. The gate tells: it holds the nonces of the last 64
+swaps. Is ours among them, then it was decided (and if it is not the newest, the others have carried it out).
+Is the gate unchanged, the same swap is sent again; it cannot take effect twice. A failure is reported only
+after another swap made the first one impossible. What remains is ``OutcomeUnknown``: the store does not
+answer, or more than 64 swaps came in between.
+
+**A put that was refused** found a file of its name: the same bytes are a success, others are
+``CorruptTable``.
+
+**A process that stood still** for more than ten seconds after its swap looks at the gate before it puts
+anything: if the gate has moved on, others have put it. If it stands still between this look and its put, or
+if the put travels for long, the file may come back after an archiver or a restore removed it. PROTOCOL.md
+says what makes that harmless.
+
+**Sections without content** (``enter()``, for ``Publisher.guarded``) swap the gate when they enter: then
+nobody who entered before publishes any more, as with links.
+
+**Contents.** What is to be published is read from its private file when the section begins. Up to 64 KiB lie
+in the gate itself. More goes to an object whose name holds the epoch that the swap would make and its nonce:
+once the gate is at that epoch or beyond and does not name it, nothing ever will, so it can be swept without
+asking a clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from mainstem.errors import (
+    CorruptTable,
+    LeaseLost,
+    MainstemError,
+    OutcomeUnknown,
+    TableReplaced,
+    Unavailable,
+)
+from mainstem.limits import TIMELINE_FILE_BYTES_MAX
+from mainstem.publish.fence import Notes
+from mainstem.publish.gate import GATE_BYTES_MAX, INLINE_BYTES_MAX, Gate, Item, checksum, fresh, parse_gate
+from mainstem.publish.staging import delete_quietly
+from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
+from mainstem.storage.swaps import Tag, swappable
+from mainstem.truetime.clock import Clock
+from mainstem.truetime.seams import Randomness
+
+# How often a request without a clear answer is sent again, after a look.
+_TRIES_MAX = 3
+# How often the gate is swapped for a note, or to enter, while others swap it too.
+_ENTRIES_MAX = 20
+# A decision older than this may have been carried out by others, and its files may have been archived.
+_LOOK_AGAIN_MS = 10_000
+
+
+class _GateObject:
+    """The gate's object in the store. ``table``: the identity that it must have; None accepts any."""
+
+    def __init__(self, storage: Storage, clock: Clock, random: Randomness, table: str | None) -> None:
+        self.storage = storage
+        self._clock = clock
+        self._swaps = swappable(storage)
+        self._random = random
+        self._table = table
+        #: nonce of a decision whose files this process has seen in place
+        self.carried_out = ""
+
+    def nonce(self) -> str:
+        """128 random bits."""
+        return f"{self._random.getrandbits(128):032x}"
+
+    def find(self) -> tuple[Gate, Tag] | None:
+        """The gate; None if there is none. Raises ``TableReplaced`` for another table's, ``OSError``."""
+        found = self._swaps.read_tagged(paths.GATE, max_bytes=GATE_BYTES_MAX)
+        gate = None if found is None else parse_gate(found[0], self.storage.base)
+        if self._table is not None and (gate is None or gate.table != self._table):
+            raise TableReplaced(
+                "the table that was opened here is gone: it was deleted, and perhaps another one made at its"
+                f" path ({paths.GATE} {'is missing' if gate is None else 'is of another table'}). Nothing was"
+                " published on what is there now; open the table again",
+                table=self.storage.base,
+            )
+        return None if found is None or gate is None else (gate, found[1])
+
+    def read(self) -> tuple[Gate, Tag]:
+        """As ``find``, but makes a gate if there is none."""
+        for _ in range(_TRIES_MAX):
+            found = self.find()
+            if found is not None:
+                return found
+            self._swaps.swap(paths.GATE, _first_gate(self._random), None)
+        raise LeaseLost(f"{paths.GATE} comes and goes: the table is being deleted", table=self.storage.base)
+
+    # -- swapping --------------------------------------------------------------------------------------
+
+    def swap(self, before: Gate, tag: Tag, after: Gate, *, publishes: bool) -> tuple[Gate, Tag]:
+        """Put ``after`` in the place of ``before``; the gate that is there afterwards: ours, or a later one.
+
+        Raises ``LeaseLost`` if others swapped it first, ``Unavailable`` if it failed for good,
+        ``OutcomeUnknown`` if nobody can tell; ``Unavailable`` instead unless the swap ``publishes``.
+        """
+        why = ""
+        for one in (*[after] * _TRIES_MAX, before.after(self.nonce())):
+            try:
+                new = self._swaps.swap(paths.GATE, one.encode(), tag)
+                found = None if new is None else (one, new)
+            except OSError as error:
+                why, found = str(error), None
+            try:
+                found = found or self.find()
+            except OSError as error:
+                why = str(error)
+                continue
+            if found is None:
+                raise TableReplaced(f"{paths.GATE} is gone, and the table with it", table=self.storage.base)
+            known = found[0].knows(after)
+            if known:
+                return found
+            if found[0].nonce != before.nonce:  # ours can take effect no more
+                if known is None and publishes:
+                    why = f"{found[0].epoch - before.epoch} swaps came in between, too many to tell"
+                    break
+                if one is not after and found[0].nonce == one.nonce:
+                    raise Unavailable(
+                        f"the gate could not be swapped: {why}; nothing was published",
+                        table=self.storage.base,
+                    )
+                raise LeaseLost(
+                    f"epoch {before.epoch} of the gate was superseded by epoch {found[0].epoch}",
+                    table=self.storage.base,
+                )
+        if not publishes:
+            raise Unavailable(f"the gate could not be swapped: {why}", table=self.storage.base)
+        raise OutcomeUnknown(
+            f"publishing {after.pending[-1].target} failed ({why}) and the gate does not tell whether it was"
+            " decided: it may become visible; enter the table again, then look at the timeline and the"
+            " archive. Delete nothing",
+            table=self.storage.base,
+        )
+
+    def change(self, change: Callable[[Gate, str], Gate | None]) -> None:
+        """Swap the gate for ``change(gate, nonce)``, after its decision was carried out; nothing if None."""
+        for _ in range(_ENTRIES_MAX):
+            before, tag = self.enter()
+            after = change(before, self.nonce())
+            if after is None:
+                return
+            try:
+                self.swap(before, tag, after, publishes=False)
+            except LeaseLost:
+                continue
+            return
+        raise LeaseLost(f"the gate was swapped {_ENTRIES_MAX} times meanwhile", table=self.storage.base)
+
+    # -- carrying out ----------------------------------------------------------------------------------
+
+    def enter(self) -> tuple[Gate, Tag]:
+        """Steps 1 and 2: the gate, whose decision is carried out."""
+        read_ms = self._clock.monotonic_ms()
+        gate, tag = self.read()
+        try:
+            self.carry_out(gate, read_ms)
+        except OSError as error:
+            raise Unavailable(
+                f"what was decided before could not be put ({error}); nothing else was published",
+                table=self.storage.base,
+            ) from error
+        return gate, tag
+
+    def carry_out(self, gate: Gate, read_ms: float) -> None:
+        """Put what the gate, read at this time, decided, where it is missing.
+
+        Raises ``OSError``, ``LeaseLost`` if others have done so while this process stood still.
+        """
+        if gate.nonce == self.carried_out:
+            return
+        for item in gate.pending:
+            if item.was is not None:
+                self.replace(item, gate)
+            elif self.storage.stat(gate.pending[-1].target) is None:  # it is put after all others
+                if self.is_late(read_ms) and self.moved(gate):
+                    raise LeaseLost(f"epoch {gate.epoch} of the gate was superseded", table=self.storage.base)
+                self.put(item, gate)
+        self.carried_out = gate.nonce
+
+    def is_late(self, since_ms: float) -> bool:
+        """Whether others may have carried a decision of that time out, and archived its files."""
+        return self._clock.monotonic_ms() - since_ms >= _LOOK_AGAIN_MS
+
+    def moved(self, gate: Gate) -> bool:
+        """Whether others have swapped the gate since: they have carried out what it decided."""
+        found = self.find()
+        return found is not None and found[0].nonce != gate.nonce
+
+    def put(self, item: Item, gate: Gate, data: bytes | None = None) -> None:
+        """Put a new file, if it is not there with the same content. ``data``: the content, where it is at
+        hand. Raises ``CorruptTable``, ``LeaseLost`` (others have done it), ``OSError``."""
+        data = self._content(item, gate) if data is None else data
+        if data is None:
+            return
+        try:
+            self.storage.put_new(item.target, data, durable=True)
+        except FileExistsError as error:
+            try:
+                found = self.storage.read(item.target, max_bytes=TIMELINE_FILE_BYTES_MAX)
+            except FileNotFoundError:
+                return  # it was there, and was archived since: the gate has moved on
+            if not item.holds(found):
+                raise CorruptTable(
+                    f"it should hold the {item.size} bytes that epoch {gate.epoch} of the gate decided, and"
+                    f" has {len(found)} others: something else wrote it. Stop all writers and look at it",
+                    path=item.target,
+                    table=self.storage.base,
+                ) from error
+
+    def replace(self, item: Item, gate: Gate, data: bytes | None = None) -> bool:
+        """Replace a file; False if it has neither its old content nor the new one. As ``put`` otherwise."""
+        for _ in range(_TRIES_MAX):
+            found = self._swaps.read_tagged(item.target)
+            if found is not None and item.holds(found[0]):
+                return True
+            if item.was != ("" if found is None else checksum(found[0])):
+                return False  # somebody who knows no gate has replaced it since, or a later section did
+            new = self._content(item, gate) if data is None else data
+            if new is None:
+                continue
+            if self._swaps.swap(item.target, new, None if found is None else found[1]) is not None:
+                return True
+        return False
+
+    def _content(self, item: Item, gate: Gate) -> bytes | None:
+        """The decided content; None if it is gone because it was put.
+
+        Raises ``CorruptTable``, ``LeaseLost`` (the gate has moved on), ``OSError``.
+        """
+        if item.prepared is None:
+            assert item.content is not None
+            return item.content
+        try:
+            data = self.storage.read(item.prepared, max_bytes=item.size)
+        except FileNotFoundError:
+            if self._in_place(item):
+                return None
+            now = self.find()
+            if now is None or now[0].nonce != gate.nonce:
+                raise LeaseLost(
+                    f"epoch {gate.epoch} of the gate was superseded", table=self.storage.base
+                ) from None
+            raise CorruptTable(
+                f"it holds what epoch {gate.epoch} of the gate decided to publish as {item.target}, and is"
+                " gone: bring it back from a copy. Until then nothing else is published",
+                path=item.prepared,
+                table=self.storage.base,
+            ) from None
+        if not item.holds(data):
+            raise CorruptTable(
+                f"it is not what epoch {gate.epoch} of the gate decided to publish as {item.target}",
+                path=item.prepared,
+                table=self.storage.base,
+            )
+        return data
+
+    def _in_place(self, item: Item) -> bool:
+        if item.was is None:
+            return self.storage.stat(item.target) is not None
+        found = self._swaps.read_tagged(item.target)
+        return found is not None and item.holds(found[0])
+
+
+class GateEpoch:
+    """The right to publish under one lease, from one entry on. Use it once, then drop it."""
+
+    def __init__(
+        self,
+        gate: _GateObject,
+        clock: Clock,
+        entered: tuple[Gate, Tag],
+        entered_ms: float,
+        content: bytes,
+        ahead: bytes | None,
+    ) -> None:
+        self._object = gate
+        self._clock = clock
+        self._gate, self._tag = entered
+        self._entered_ms = entered_ms
+        self._content = content
+        self._ahead = ahead
+        self._ahead_target: str | None = None
+        self._published: tuple[str, ...] = ()
+        self._swapped = False
+        self.notes = Notes(self._gate.foreign, self._gate.newest)
+
+    @property
+    def epoch(self) -> int:
+        """The gate's epoch that this section goes by."""
+        return self._gate.epoch
+
+    # -- entering and checking -------------------------------------------------------------------------
+
+    def claim(self) -> None:
+        """Swap the gate without publishing anything: nobody who entered before publishes any more."""
+        if self._swapped:
+            return
+        if not self._swap(self._gate.after(self._object.nonce()), publishes=False):
+            raise LeaseLost(f"epoch {self.epoch} of the gate was superseded as soon as it began")
+
+    def check(self) -> None:
+        found = self._object.find()
+        if found is None or found[0].nonce != self._gate.nonce:
+            epoch = "none" if found is None else str(found[0].epoch)
+            raise LeaseLost(f"epoch {self.epoch} of the gate was superseded by epoch {epoch}")
+
+    def now_ms(self) -> int:
+        """When the gate was swapped; for that it is swapped, unless this section has done so."""
+        self.claim()
+        info = self._object.storage.stat(paths.GATE)
+        if info is None:
+            raise LeaseLost(f"{paths.GATE} is gone, and the table with it")
+        return info.mtime_ms
+
+    # -- publishing ------------------------------------------------------------------------------------
+
+    def publish_ahead(self, target: str, folders: Iterable[str]) -> None:
+        """Note the target: one swap decides both files, in ``publish``, which puts this one first."""
+        self._ahead_target = target
+
+    def published_ahead(self, target: str) -> bool:
+        return target in self._published
+
+    def publish(self, target: str) -> None:
+        """Steps 4 and 5. Raises ``LeaseLost`` or ``Unavailable`` if nothing was decided, ``OutcomeUnknown``
+        if it was and cannot be put, or if nobody can tell."""
+        files = [(target, self._content)]
+        if self._ahead_target is not None:
+            assert self._ahead is not None, "the section entered without a file that goes ahead"
+            files.insert(0, (self._ahead_target, self._ahead))
+        self._decide([(name, data, None) for name, data in files])
+        self._published = tuple(name for name, _ in files)
+
+    def published(self, target: str) -> bool:
+        return target in self._published
+
+    def replace(self, prepared: str, target: str) -> None:
+        """A decision too: else a section that entered before could publish by what was replaced."""
+        storage = self._object.storage
+        data = _private_content(storage, prepared)
+        found = swappable(storage).read_tagged(target)
+        was = "" if found is None else checksum(found[0])
+        if checksum(data) == was:
+            self.check()
+            return
+        self._decide([(target, data, was)])
+
+    def _decide(self, files: Sequence[tuple[str, bytes, str | None]]) -> None:
+        """Swap the gate for one that names these files (target, content, checksum of what is replaced), then
+        put them."""
+        if self._object.is_late(self._entered_ms):
+            self.check()  # a swap that was never sent leaves no doubt
+        nonce, storage = self._object.nonce(), self._object.storage
+        large = sum(len(data) for _, data, _ in files) > INLINE_BYTES_MAX
+        items, contents = [], []
+        for place, (target, data, was) in enumerate(files):
+            data = data if was is None else fresh(target, data, nonce)
+            prepared = paths.decided(self.epoch + 1, nonce, place) if large else None
+            if prepared is not None:
+                storage.put_new(prepared, data, durable=True)
+            items.append(Item.of(target, data, prepared=prepared, was=was))
+            contents.append(data)
+        before_ms = self._clock.monotonic_ms()
+        decided = self._gate.after(nonce, items)
+        try:
+            if self._swap(decided, publishes=True):
+                self._put(decided, contents, before_ms)
+                self._object.carried_out = nonce
+        except OutcomeUnknown:
+            raise  # the gate may name them
+        except (MainstemError, OSError):
+            self._drop(items)
+            raise
+        self._drop(items)
+
+    def _swap(self, after: Gate, *, publishes: bool) -> bool:
+        """Whether ``after`` is the gate now; False if others have swapped it since, after helping."""
+        before = self._gate
+        found, tag = self._object.swap(before, self._tag, after, publishes=publishes)
+        self._drop(before.pending)  # they are in place: this section entered
+        current = found.nonce == after.nonce
+        self._gate, self._swapped = after, True
+        if current:  # otherwise the old tag stays, and whatever this section tries next is superseded
+            self._tag = tag
+        return current
+
+    def _drop(self, items: Sequence[Item]) -> None:
+        """Remove contents that were put, or will never be."""
+        for item in items:
+            if item.prepared is not None:
+                delete_quietly(self._object.storage, item.prepared)
+
+    def _put(self, decided: Gate, contents: Sequence[bytes], before_ms: float) -> None:
+        """Step 5, in the process that decided."""
+        why: OSError | None = None
+        for _ in range(_TRIES_MAX):
+            try:
+                if (why is not None or self._object.is_late(before_ms)) and self._object.moved(decided):
+                    return
+                for item, data in zip(decided.pending, contents, strict=True):
+                    if item.was is None:
+                        self._object.put(item, decided, data)
+                    elif not self._object.replace(item, decided, data) and not self._object.moved(decided):
+                        raise LeaseLost(
+                            f"{item.target} was replaced meanwhile by a writer that knows no gate",
+                            table=self._object.storage.base,
+                        )
+                return
+            except OSError as error:
+                why = error
+        raise OutcomeUnknown(
+            f"{decided.pending[-1].target} is decided and could not be put ({why}): it becomes visible as"
+            " soon as any process enters the table. Do not write it again, delete nothing",
+            table=self._object.storage.base,
+        ) from why
+
+    def leave(self) -> None:
+        """Nothing is left to remove."""
+
+
+class GateFence:
+    """The fence of one table on a store with swaps, as one process uses it.
+
+    ``table``: the identity that the gate must have; None accepts any, and makes a gate where there is none.
+    Raises ``Unsupported`` for a store without swaps.
+    """
+
+    def __init__(self, storage: Storage, clock: Clock, random: Randomness, table: str | None = None) -> None:
+        self._clock = clock
+        self._gate = _GateObject(storage, clock, random, table)
+
+    def look(self) -> Notes:
+        """One read. ``newest`` counts what is decided and not visible yet."""
+        found = self._gate.find()
+        return Notes() if found is None else Notes(found[0].foreign, found[0].newest)
+
+    def enter(self, content: str | None = None, ahead: str | None = None) -> GateEpoch:
+        """Steps 1 and 2. Without content the gate is swapped, too."""
+        storage = self._gate.storage
+        data = b"" if content is None else _private_content(storage, content)
+        first = None if ahead is None else _private_content(storage, ahead)
+        entered_ms = self._clock.monotonic_ms()
+        epoch = GateEpoch(self._gate, self._clock, self._gate.enter(), entered_ms, data, first)
+        if content is None:
+            epoch.claim()
+        return epoch
+
+    def settle(self) -> None:
+        """Carry out what is decided: from then on the timeline shows whatever was decided before this call.
+
+        Whoever judges by the timeline whether a commit of unknown outcome happened calls this first.
+        """
+        if self._gate.find() is not None:
+            self._gate.enter()
+
+    def note_newest(self, time: str) -> None:
+        """No instant may get this time or an earlier one. Call it before the file with the newest time leaves
+        the timeline; a section that entered before is superseded."""
+        self._gate.change(lambda gate, nonce: None if gate.newest >= time else gate.after(nonce, newest=time))
+
+    def note_foreign(self) -> None:
+        """Remember for good that another kind of writer uses the table."""
+        self._gate.change(lambda gate, nonce: None if gate.foreign else gate.after(nonce, foreign=True))
+
+    def sweep(self) -> int:
+        """Remove contents that no decision names, nor ever will; their number."""
+        storage = self._gate.storage
+        names = storage.names(paths.DECIDED)
+        if not names:
+            return 0
+        gate, _ = self._gate.enter()  # after the listing: what it names was listed before it was decided
+        named = {item.prepared for item in gate.pending}
+        swept = 0
+        for name in sorted(names):
+            epoch, path = paths.parse_decided(name), f"{paths.DECIDED}/{name}"
+            if epoch is not None and epoch <= gate.epoch and path not in named:
+                storage.delete(path)
+                swept += 1
+        return swept
+
+
+def _private_content(storage: Storage, path: str) -> bytes:
+    try:
+        return storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
+    except FileNotFoundError as error:
+        raise Unavailable(
+            f"the prepared content {path} is gone; nothing was published", table=storage.base
+        ) from error
+
+
+# -- which table it is ---------------------------------------------------------------------------------
+
+
+def known_identity(storage: Storage) -> str | None:
+    """The identity in the table's gate; None if it has none yet. Raises ``OSError``."""
+    found = swappable(storage).read_tagged(paths.GATE, max_bytes=GATE_BYTES_MAX)
+    return None if found is None else parse_gate(found[0], storage.base).table
+
+
+def note_identity(storage: Storage, random: Randomness) -> str:
+    """As ``known_identity``, but makes a gate if there is none. Raises ``OSError``, ``LeaseLost``."""
+    for _ in range(_TRIES_MAX):
+        known = known_identity(storage)
+        if known is not None:
+            return known
+        swappable(storage).swap(paths.GATE, _first_gate(random), None)
+    raise LeaseLost(f"{paths.GATE} comes and goes: the table is being deleted", table=storage.base)
+
+
+def _first_gate(random: Randomness) -> bytes:
+    identity, nonce = (f"{random.getrandbits(128):032x}" for _ in range(2))
+    return Gate(identity, 0, nonce).encode()
