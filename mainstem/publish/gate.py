@@ -10,7 +10,7 @@
 ``newest``      no instant may get this time or an earlier one; "" for no limit
 ``foreign``     true once another kind of writer was seen
 ``past``        nonces of the last 64 swaps before this one, the newest last
-``pending``     what the swap decided, in the order in which it becomes visible; at most 4 items
+``pending``     what the swap decided, in the order in which it becomes visible; at most 64 items
 ==============  =====================================================================================
 
 An item of ``pending`` has a ``target`` (a path in the table), ``size`` in bytes, ``sha256`` and either
@@ -43,7 +43,8 @@ GATE_BYTES_MAX = 256 * KIB
 #: all contents of one decision together; more goes into objects of their own
 INLINE_BYTES_MAX = 64 * KIB
 PAST_MAX = 64
-PENDING_MAX = 4
+#: one swap may decide for several commits
+PENDING_MAX = 64
 
 _HEX_32 = re.compile(r"[0-9a-f]{32}\Z")
 _SHA_256 = re.compile(r"[0-9a-f]{64}\Z")

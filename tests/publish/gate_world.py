@@ -32,7 +32,7 @@ from tests.sim.world import Faults, Process, World
 ARCHIVE = ".hoodie/archive"
 OK, FAILED, UNKNOWN = "ok", "failed", "unknown"
 #: what a process is told in this world; any other error is a finding
-REFUSED = (LeaseLost, LockUnavailable, Unavailable, OutcomeUnknown, OSError)
+REFUSED = (LeaseLost, LockUnavailable, Unavailable, OutcomeUnknown, OSError, KeyboardInterrupt)
 
 
 class FreeLease:
@@ -130,7 +130,7 @@ class GateWorld:
                 decide=lambda section: self._decide(storage, section, instant),
             )
             self._tell(instant, OK)
-        except OutcomeUnknown:
+        except (OutcomeUnknown, KeyboardInterrupt):
             pass
         except (*REFUSED, RolledBack):
             self._tell(instant, FAILED)
