@@ -10,6 +10,7 @@ without links: a single object, the gate, is swapped, and then the targets are p
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -50,8 +51,9 @@ class Epoch(Protocol):
     def published(self, target: str) -> bool:
         """Whether the target exists with the entry's content. Raises ``OSError``."""
 
-    def publish_ahead(self, target: str) -> None:
-        """As ``publish``, for the content that goes first; not yet durable.
+    def publish_ahead(self, target: str, folders: Iterable[str]) -> None:
+        """As ``publish``, for the content that goes first. ``folders``: made durable with it, as far as they
+        are not yet; ``NotDurable`` if that fails. Nothing is lost then, as the other content is not visible.
 
         It may become visible only in ``publish``, right before the other: one step can then decide both.
         """

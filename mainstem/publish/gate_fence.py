@@ -42,7 +42,7 @@ asking a clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from mainstem.errors import (
     CorruptTable,
@@ -337,8 +337,11 @@ class GateEpoch:
 
     # -- publishing ------------------------------------------------------------------------------------
 
-    def publish_ahead(self, target: str) -> None:
-        """Note the target: one swap decides both files, in ``publish``, which puts this one first."""
+    def publish_ahead(self, target: str, folders: Iterable[str]) -> None:
+        """Note the target: one swap decides both files, in ``publish``, which puts this one first.
+
+        An answered put is durable, so nothing is done for ``folders``.
+        """
         self._ahead_target = target
 
     def published_ahead(self, target: str) -> bool:
