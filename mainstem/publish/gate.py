@@ -10,7 +10,8 @@
 ``newest``      no instant may get this time or an earlier one; "" for no limit
 ``foreign``     true once another kind of writer was seen
 ``past``        nonces of the last 64 swaps before this one, the newest last
-``pending``     what the swap decided, in the order in which it becomes visible; at most 4 items
+``dropped``     the last 16 decided files that were not put, as an engine without a gate had taken them back
+``pending``     what the swap decided, in the order in which it becomes visible; at most 64 items
 ==============  =====================================================================================
 
 An item of ``pending`` has a ``target`` (a path in the table), ``size`` in bytes, ``sha256`` and either
@@ -43,12 +44,14 @@ GATE_BYTES_MAX = 256 * KIB
 #: all contents of one decision together; more goes into objects of their own
 INLINE_BYTES_MAX = 64 * KIB
 PAST_MAX = 64
-PENDING_MAX = 4
+DROPPED_MAX = 16
+#: one swap may decide for several commits
+PENDING_MAX = 64
 
 _HEX_32 = re.compile(r"[0-9a-f]{32}\Z")
 _SHA_256 = re.compile(r"[0-9a-f]{64}\Z")
 _TIME = re.compile(r"([0-9]{14,20})?\Z")
-_FIELDS = {"version", "table", "epoch", "nonce", "newest", "foreign", "past", "pending"}
+_FIELDS = {"version", "table", "epoch", "nonce", "newest", "foreign", "past", "dropped", "pending"}
 _ITEM_FIELDS = {"target", "size", "sha256", "content", "prepared", "was"}
 
 
@@ -99,6 +102,7 @@ class Gate:
     foreign: bool = False
     past: tuple[str, ...] = ()
     pending: tuple[Item, ...] = ()
+    dropped: tuple[str, ...] = ()
 
     def after(
         self, nonce: str, pending: Sequence[Item] = (), *, newest: str = "", foreign: bool = False
@@ -115,6 +119,10 @@ class Gate:
             pending=tuple(pending),
         )
 
+    def without(self, item: Item) -> Gate:
+        """The same gate, for a section whose swap will say that this file was dropped."""
+        return replace(self, dropped=(*self.dropped, item.target)[-DROPPED_MAX:])
+
     def knows(self, other: Gate) -> bool | None:
         """Whether this gate is ``other`` or came after it. None if too many swaps came in between to tell."""
         if other.nonce == self.nonce or other.nonce in self.past:
@@ -127,7 +135,7 @@ class Gate:
         fields = {
             "version": VERSION, "table": self.table, "epoch": self.epoch, "nonce": self.nonce,
             "newest": self.newest, "foreign": self.foreign, "past": list(self.past),
-            "pending": [_encoded(item) for item in self.pending],
+            "dropped": list(self.dropped), "pending": [_encoded(item) for item in self.pending],
         }  # fmt: skip
         data = json.dumps(fields, separators=(",", ":")).encode() + b"\n"
         assert len(data) <= GATE_BYTES_MAX, f"gate of {len(data)} bytes"
@@ -165,7 +173,7 @@ def parse_gate(data: bytes, base: str) -> Gate:
         )
     if version != VERSION or set(fields) != _FIELDS:
         raise _bad(f"expected version {VERSION} with the fields {', '.join(sorted(_FIELDS))}", base)
-    past, pending = fields["past"], fields["pending"]
+    past, pending, dropped = fields["past"], fields["pending"], fields["dropped"]
     right = (
         _matches(_HEX_32, fields["table"])
         and type(fields["epoch"]) is int
@@ -176,6 +184,9 @@ def parse_gate(data: bytes, base: str) -> Gate:
         and isinstance(past, list)
         and len(past) == min(fields["epoch"], PAST_MAX)
         and all(_matches(_HEX_32, nonce) for nonce in past)
+        and isinstance(dropped, list)
+        and len(dropped) <= DROPPED_MAX
+        and all(isinstance(target, str) and _is_instant_file(target) for target in dropped)
         and isinstance(pending, list)
         and len(pending) <= PENDING_MAX
     )
@@ -183,7 +194,7 @@ def parse_gate(data: bytes, base: str) -> Gate:
         raise _bad("a field has another form than mainstem writes", base)
     return Gate(
         fields["table"], fields["epoch"], fields["nonce"], fields["newest"], fields["foreign"],
-        tuple(past), tuple(_parse_item(item, fields, base) for item in pending),
+        tuple(past), tuple(_parse_item(item, fields, base) for item in pending), tuple(dropped),
     )  # fmt: skip
 
 

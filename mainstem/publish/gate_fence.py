@@ -18,10 +18,10 @@ out.
 
 **Doubt.** A store's client repeats requests by itself, so a refused swap may have been refused because of its
 own first try, and an error may come after the effect. The gate tells: it holds the nonces of the last 64
-swaps. Is ours among them, then it was decided (and if it is not the newest, the others have carried it out).
-Is the gate unchanged, the same swap is sent again; it cannot take effect twice. A failure is reported only
-after another swap made the first one impossible. What remains is ``OutcomeUnknown``: the store does not
-answer, or more than 64 swaps came in between.
+swaps. If ours is among them, it was decided; if it is not the newest, others have carried it out. If the gate
+is unchanged, the same swap is sent again: it cannot take effect twice. A failure is reported only after
+another swap made the first one impossible. What remains is ``OutcomeUnknown``: the store does not answer, or
+more than 64 swaps came in between.
 
 **A put that was refused** found a file of its name: the same bytes are a success, others are
 ``CorruptTable``.
@@ -30,6 +30,11 @@ answer, or more than 64 swaps came in between.
 anything: if the gate has moved on, others have put it. If it stands still between this look and its put, or
 if the put travels for long, the file may come back after an archiver or a restore removed it. PROTOCOL.md
 says what makes that harmless.
+
+**Beside an engine without a gate.** It may archive or roll back an instant that the gate still names as
+pending. So a decision is taken out of the gate once it is put (``clears``). And a missing completed file
+whose earlier states are gone, too, is not put but noted as dropped; its writer, if it lives, is told
+``OutcomeUnknown``.
 
 **Sections without content** (``enter()``, for ``Publisher.guarded``) swap the gate when they enter: then
 nobody who entered before publishes any more, as with links.
@@ -43,6 +48,7 @@ asking a clock.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 
 from mainstem.errors import (
     CorruptTable,
@@ -59,6 +65,7 @@ from mainstem.publish.staging import delete_quietly
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.storage.swaps import Tag, swappable
+from mainstem.timeline.instant import parse_instant
 from mainstem.truetime.clock import Clock
 from mainstem.truetime.seams import Randomness
 
@@ -73,8 +80,11 @@ _LOOK_AGAIN_MS = 10_000
 class _GateObject:
     """The gate's object in the store. ``table``: the identity that it must have; None accepts any."""
 
-    def __init__(self, storage: Storage, clock: Clock, random: Randomness, table: str | None) -> None:
+    def __init__(
+        self, storage: Storage, clock: Clock, random: Randomness, table: str | None, clears: bool
+    ) -> None:
         self.storage = storage
+        self.clears = clears
         self._clock = clock
         self._swaps = swappable(storage)
         self._random = random
@@ -176,7 +186,7 @@ class _GateObject:
         read_ms = self._clock.monotonic_ms()
         gate, tag = self.read()
         try:
-            self.carry_out(gate, read_ms)
+            gate = self.carry_out(gate, read_ms)
         except OSError as error:
             raise Unavailable(
                 f"what was decided before could not be put ({error}); nothing else was published",
@@ -184,30 +194,67 @@ class _GateObject:
             ) from error
         return gate, tag
 
-    def carry_out(self, gate: Gate, read_ms: float) -> None:
-        """Put what the gate, read at this time, decided, where it is missing.
+    def carry_out(self, gate: Gate, read_ms: float) -> Gate:
+        """Put what the gate, read at this time, decided, where it is missing; the gate to go on with.
 
         Raises ``OSError``, ``LeaseLost`` if others have done so while this process stood still.
         """
         if gate.nonce == self.carried_out:
-            return
+            return gate
+        after = gate
         for item in gate.pending:
             if item.was is not None:
                 self.replace(item, gate)
             elif self.storage.stat(gate.pending[-1].target) is None:  # it is put after all others
                 if self.is_late(read_ms) and self.moved(gate):
                     raise LeaseLost(f"epoch {gate.epoch} of the gate was superseded", table=self.storage.base)
-                self.put(item, gate)
-        self.carried_out = gate.nonce
+                if self._taken_back(item):
+                    after = after.without(item)
+                else:
+                    self.put(item, gate)
+        if after == gate:
+            self.carried_out = gate.nonce
+        return after
+
+    def _taken_back(self, item: Item) -> bool:
+        """Whether an engine without a gate has removed the instant since it was decided.
+
+        A completed file that is missing has its earlier states beside it, unless somebody archived the
+        instant, restored or rolled it back. We help before we do that; others do not.
+        """
+        instant = parse_instant(item.target.rpartition("/")[2])
+        if instant is None or not instant.is_completed:
+            return False
+        folders = {item.target.rpartition("/")[0], paths.TIMELINE}
+        earlier = f"{instant.requested}."
+        return not any(
+            name.startswith(earlier) for folder in sorted(folders) for name in self.storage.names(folder)
+        )
 
     def is_late(self, since_ms: float) -> bool:
         """Whether others may have carried a decision of that time out, and archived its files."""
         return self._clock.monotonic_ms() - since_ms >= _LOOK_AGAIN_MS
 
     def moved(self, gate: Gate) -> bool:
-        """Whether others have swapped the gate since: they have carried out what it decided."""
+        """Whether others have swapped the gate since: they have carried out what it decided.
+
+        Raises ``OutcomeUnknown`` if they have dropped it.
+        """
         found = self.find()
-        return found is not None and found[0].nonce != gate.nonce
+        if found is None or found[0].nonce == gate.nonce:
+            return False
+        self.check_kept(gate, found[0])
+        return True
+
+    def check_kept(self, decided: Gate, now: Gate) -> None:
+        """Raises ``OutcomeUnknown`` if a later section has dropped what was decided."""
+        for item in decided.pending:
+            if item.target in now.dropped:
+                raise OutcomeUnknown(
+                    f"{item.target} was decided, and another engine took its instant back before it became"
+                    " visible: look at the timeline and the archive before writing again",
+                    table=self.storage.base,
+                )
 
     def put(self, item: Item, gate: Gate, data: bytes | None = None) -> None:
         """Put a new file, if it is not there with the same content. ``data``: the content, where it is at
@@ -338,7 +385,10 @@ class GateEpoch:
     # -- publishing ------------------------------------------------------------------------------------
 
     def publish_ahead(self, target: str, folders: Iterable[str]) -> None:
-        """Note the target: one swap decides both files, in ``publish``, which puts this one first."""
+        """Note the target: one swap decides both files, in ``publish``, which puts this one first.
+
+        An answered put is durable, so nothing is done for ``folders``.
+        """
         self._ahead_target = target
 
     def published_ahead(self, target: str) -> bool:
@@ -389,6 +439,8 @@ class GateEpoch:
             if self._swap(decided, publishes=True):
                 self._put(decided, contents, before_ms)
                 self._object.carried_out = nonce
+                if self._object.clears or decided.foreign:
+                    self._clear()
         except OutcomeUnknown:
             raise  # the gate may name them
         except (MainstemError, OSError):
@@ -402,10 +454,18 @@ class GateEpoch:
         found, tag = self._object.swap(before, self._tag, after, publishes=publishes)
         self._drop(before.pending)  # they are in place: this section entered
         current = found.nonce == after.nonce
+        if not current:
+            self._object.check_kept(after, found)
         self._gate, self._swapped = after, True
         if current:  # otherwise the old tag stays, and whatever this section tries next is superseded
             self._tag = tag
         return current
+
+    def _clear(self) -> None:
+        """Nothing is pending any more. Else, if an engine without a gate removed a file that was put, whoever
+        enters next would put it again."""
+        with suppress(MainstemError, OSError):
+            self._swap(self._gate.after(self._object.nonce()), publishes=False)
 
     def _drop(self, items: Sequence[Item]) -> None:
         """Remove contents that were put, or will never be."""
@@ -445,12 +505,21 @@ class GateFence:
     """The fence of one table on a store with swaps, as one process uses it.
 
     ``table``: the identity that the gate must have; None accepts any, and makes a gate where there is none.
-    Raises ``Unsupported`` for a store without swaps.
+    ``clears``: where other engines may write, take a decision out of the gate once it is put, at one request
+    more; always done once one was seen. Raises ``Unsupported`` for a store without swaps.
     """
 
-    def __init__(self, storage: Storage, clock: Clock, random: Randomness, table: str | None = None) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        clock: Clock,
+        random: Randomness,
+        table: str | None = None,
+        *,
+        clears: bool = False,
+    ) -> None:
         self._clock = clock
-        self._gate = _GateObject(storage, clock, random, table)
+        self._gate = _GateObject(storage, clock, random, table, clears)
 
     def look(self) -> Notes:
         """One read. ``newest`` counts what is decided and not visible yet."""

@@ -32,7 +32,7 @@ from tests.sim.world import Faults, Process, World
 ARCHIVE = ".hoodie/archive"
 OK, FAILED, UNKNOWN = "ok", "failed", "unknown"
 #: what a process is told in this world; any other error is a finding
-REFUSED = (LeaseLost, LockUnavailable, Unavailable, OutcomeUnknown, OSError)
+REFUSED = (LeaseLost, LockUnavailable, Unavailable, OutcomeUnknown, OSError, KeyboardInterrupt)
 
 
 class FreeLease:
@@ -52,10 +52,12 @@ class FreeLock:
 
 @dataclass
 class GateWorld:
-    """``faults`` of processes; of requests see ``Objects``. ``metadata``: commits have two files."""
+    """``faults`` of processes; of requests see ``Objects``. ``metadata``: commits have two files;
+    ``clears``: decisions leave the gate once they are put."""
 
     seed: int
     metadata: bool = False
+    clears: bool = False
     size: int = 10
     faults: Faults = field(default_factory=Faults)
 
@@ -82,7 +84,11 @@ class GateWorld:
         storage: Any = LateStore(self.objects)
         seams = Seams(storage, SimClock(self.world, process), FreeLock(), process.random)
         publisher = Publisher(
-            seams, InstantTimes(), GateFence(storage, seams.clock, seams.random), wait_ms=0, exclusive=False
+            seams,
+            InstantTimes(),
+            GateFence(storage, seams.clock, seams.random, clears=self.clears),
+            wait_ms=0,
+            exclusive=False,
         )
         self.running += 1
 
@@ -130,7 +136,7 @@ class GateWorld:
                 decide=lambda section: self._decide(storage, section, instant),
             )
             self._tell(instant, OK)
-        except OutcomeUnknown:
+        except (OutcomeUnknown, KeyboardInterrupt):
             pass
         except (*REFUSED, RolledBack):
             self._tell(instant, FAILED)

@@ -8,6 +8,7 @@ have the same tag), reads and listings show what is there. Every call is one req
 - ``lost``: it has its effect, and the caller gets an error
 - ``late``: the caller gets an error now, and the effect comes up to two hours later
 - ``never``: the caller gets an error, and there is no effect
+- ``interrupt before`` and ``interrupt after``: Ctrl-C, and the process goes on with other work
 - ``twice``: the client sends it again by itself after a lost reply, and hands out the second answer
 """
 
@@ -26,7 +27,10 @@ from tests.sim.world import World
 
 T = TypeVar("T")
 HOUR_MS = 3_600_000.0
-FAULTS = ("kill before", "kill after", "stop before", "stop after", "lost", "late", "never", "twice")
+FAULTS = (
+    "kill before", "kill after", "stop before", "stop after", "lost", "late", "never", "twice",
+    "interrupt before", "interrupt after",
+)  # fmt: skip
 
 
 class Objects:
@@ -85,6 +89,8 @@ class LateStore:
             return effect()
         process = actor.process
         fault = self.objects.fault(process.name)
+        if actor.periodic and fault.startswith("interrupt"):
+            fault = ""  # no signal interrupts a thread of its own
         if fault == "kill before":
             process.kill()
         elif fault in ("stop before", "stop after"):
@@ -93,6 +99,8 @@ class LateStore:
             process.paused_from, process.paused_until = world.now, world.now + HOUR_MS
             world.sleep(0.0)
             return effect() if fault == "stop before" else result
+        elif fault == "interrupt before":
+            raise KeyboardInterrupt
         elif fault == "never":
             raise OSError(errno.ETIMEDOUT, "no answer, and it never arrives", path)
         elif fault == "late":
@@ -103,6 +111,8 @@ class LateStore:
         if fault == "kill after":
             process.kill()
             world.sleep(0.0)
+        if fault == "interrupt after":
+            raise KeyboardInterrupt
         if fault == "lost":
             raise OSError(errno.ETIMEDOUT, "the reply was lost", path)
         if fault == "twice":
