@@ -71,7 +71,7 @@ def real_seams(location: Location, config: TableConfig, properties: Mapping[str,
     storage = storage_of(location, sync=options.fsync)
     clock = SystemClock(options.clock_offset_ms)
     chance = random.SystemRandom()
-    kept = (*LOCK_KEYS, TABLE_NAME, EXCLUSIVE)
+    kept = (*LOCK_KEYS, TABLE_NAME)
     own: dict[str, str] = {k: config.raw[k] for k in kept if k in config.raw}
     for key in LOCK_KEYS:
         if key in own and key in properties and properties[key] != own[key]:
@@ -80,7 +80,8 @@ def real_seams(location: Location, config: TableConfig, properties: Mapping[str,
                 " otherwise than others do not exclude each other",
                 table=storage.base,
             )
-    lock_options = _lock_options(storage.base, {**own, **properties})
+    exclusive: dict[str, str] = {EXCLUSIVE: str(config.exclusive).lower()}
+    lock_options = _lock_options(storage.base, {**own, **exclusive, **properties})
     lock = open_lock(lock_options, clock=clock, random=chance, storage=storage)
     return Seams(storage, clock, lock, chance)
 
