@@ -75,6 +75,7 @@ from mainstem.storage.folders import make_folder
 from mainstem.storage.protocol import Storage
 from mainstem.storage.store_options import split
 from mainstem.timeline.instant import parse_instant
+from mainstem.truetime.locks.options import default_provider
 from mainstem.truetime.seams import Seams
 
 if TYPE_CHECKING:
@@ -257,13 +258,13 @@ def new_properties(
         HISTORY_PATH: "history",
         INDEX_TYPE: "BUCKET",
         BUCKET_ENGINE: "SIMPLE",
-        PROVIDER: FILE_SYSTEM,
+        PROVIDER: default_provider(local),
         # Java's Spark writers take these as defaults from the table: a job without special options
         # then writes beside us instead of rolling us back, upgrading or building metadata.
         CONCURRENCY: NBCC,
         METADATA: "false",
         AUTO_UPGRADE: "false",
-        **(_LOOKED_FOR_OFTEN if given.get(PROVIDER, FILE_SYSTEM) == FILE_SYSTEM else {}),
+        **(_LOOKED_FOR_OFTEN if given.get(PROVIDER, default_provider(local)) == FILE_SYSTEM else {}),
         **kept,
         **times,
         **(_version_8(mode, order) if version == 8 else {}),

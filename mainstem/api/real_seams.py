@@ -81,7 +81,7 @@ def real_seams(location: Location, config: TableConfig, properties: Mapping[str,
     chance = random.SystemRandom()
     if not is_local(location):  # read only: what its properties say of a lock is left to its writers
         return Seams(storage, clock, NoLock(location.base), chance)
-    kept = (*LOCK_KEYS, TABLE_NAME, EXCLUSIVE)
+    kept = (*LOCK_KEYS, TABLE_NAME)
     own: dict[str, str] = {k: config.raw[k] for k in kept if k in config.raw}
     for key in LOCK_KEYS:
         if key in own and key in properties and properties[key] != own[key]:
@@ -90,7 +90,8 @@ def real_seams(location: Location, config: TableConfig, properties: Mapping[str,
                 " different locks do not exclude each other. Leave the option out, or give the table's value",
                 table=storage.base,
             )
-    lock_options = _lock_options(storage.base, {**own, **properties})
+    exclusive: dict[str, str] = {EXCLUSIVE: str(config.exclusive).lower()}
+    lock_options = _lock_options(storage.base, {**own, **exclusive, **properties})
     lock = open_lock(lock_options, clock=clock, random=chance, storage=storage)
     return Seams(storage, clock, lock, chance)
 

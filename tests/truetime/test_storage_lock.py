@@ -21,7 +21,7 @@ from mainstem.errors import CorruptTable, Invalid, LeaseLost, LockUnavailable, U
 from mainstem.options.locks import FILE_SYSTEM, IMPLICIT, STORAGE
 from mainstem.storage.swaps import Swappable, Tag
 from mainstem.truetime.clock import SystemClock
-from mainstem.truetime.locks.options import LockOptions
+from mainstem.truetime.locks.options import LockOptions, default_provider
 from mainstem.truetime.locks.providers import open_lock
 from mainstem.truetime.locks.storage_audit import AUDIT_CONFIG_PATH, AUDIT_FOLDER
 from mainstem.truetime.locks.storage_lock import GAP_MS, STRETCH_MS, StorageLock
@@ -82,6 +82,7 @@ def test_a_table_on_an_object_store_has_this_lock_by_default() -> None:
     assert found.storage == StorageLockOptions(300_000, 30_000)
     assert found.identity == "storage:.hoodie/.locks/table_lock.json" == settings().identity
     assert settings("/lake/t").provider == FILE_SYSTEM
+    assert default_provider("abfss://c@a.dfs.core.windows.net/t") == STORAGE
 
 
 def test_hudis_options_are_read() -> None:

@@ -77,7 +77,7 @@ class LockOptions:
         """
         scheme, _ = split_scheme(base)
         on_store = scheme not in (None, "file")
-        provider = props.get(PROVIDER, STORAGE if scheme in SCHEMES else PROVIDER.default).strip()
+        provider = props.get(PROVIDER, default_provider(base)).strip()
         if provider not in PROVIDER.allowed:
             raise Unsupported(_unknown_provider(provider), table=base)
         base = base.rstrip("/") if on_store and provider != FILE_SYSTEM else local_folder("base path", base)
@@ -108,6 +108,11 @@ class LockOptions:
             foreign_expire_ms=60_000 * whole(props, FOREIGN_EXPIRE_MIN),
             expire_ms=whole(props, EXPIRE_MS),
         )
+
+
+def default_provider(base: str) -> str:
+    """The lock of a table at ``base`` that needs no service: one that works there."""
+    return STORAGE if split_scheme(base)[0] in SCHEMES else FILE_SYSTEM
 
 
 def _identity(provider: str, base: str, folder: str) -> str:

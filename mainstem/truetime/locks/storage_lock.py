@@ -65,6 +65,7 @@ _FREE_TRIES = 6
 _RETRY_MS = 50.0
 _RENEW_TRIES = 3
 _TURN_MS = 2.0
+_EXIT_S = 1.0
 
 Tagged = tuple[bytes, Tag]
 
@@ -366,8 +367,8 @@ class StorageLease:
             self._audit.note("END", self._clock.now_ms())
 
     def release_at_exit(self) -> None:
-        """Try once to free the lock, if it is held and no renewal is under way; waits for nobody."""
-        if self._pid != os.getpid() or not self.held or not self._turn.acquire(blocking=False):
+        """Try once to free the lock, if it is held; waits for a renewal under way, for a moment only."""
+        if self._pid != os.getpid() or not self.held or not self._turn.acquire(timeout=_EXIT_S):
             return
         try:
             self._over = "this process ends"
