@@ -42,7 +42,8 @@ NOTHING_LOST = {
     "interop/test_interop_beside_services.py", "interop/test_interop_concurrent.py",
     "interop/test_interop_curator.py", "interop/test_interop_ensemble.py",
     "multiprocess/test_flink_committers.py", "multiprocess/test_services_processes.py",
-    "multiprocess/test_writer_processes.py", "multiprocess/test_zookeeper_writers.py", "publish/test_gate_fence.py",
+    "multiprocess/test_writer_processes.py", "multiprocess/test_zookeeper_writers.py",
+    "publish/test_gate_fence.py",
     "spark/test_cluster.py", "spark/test_exactly_once.py",
 }  # fmt: skip
 
