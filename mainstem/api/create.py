@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mainstem.api.hoodie_options import check_given
-from mainstem.api.opening import as_text, check_store_written, real_seams
+from mainstem.api.opening import as_text, check_place_written, real_seams
 from mainstem.api.table import Table
 from mainstem.errors import Invalid, MainstemError, TableExists, Unavailable, Unsupported
 from mainstem.layout.properties import (
@@ -136,7 +136,7 @@ def create_table(
     indexed = METADATA.read(given, False)
     check_given({key: value for key, value in given.items() if key != METADATA})
     location = location_of(path, options=of_store)
-    check_store_written(location)
+    check_place_written(location)
     local = location.base
     keys, order, parts = (_names(v) for v in (record_key, ordering, partition_by))
     if not isinstance(schema, pa.Schema):
