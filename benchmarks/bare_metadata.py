@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from isal import isal_zlib
 
-from mainstem.api.opening import real_seams
+from mainstem.api.real_seams import real_seams
 from mainstem.api.table import Table
 from mainstem.formats.log_file import BlockKind, read_blocks
 from mainstem.layout.properties import load_config

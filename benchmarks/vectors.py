@@ -27,7 +27,7 @@ import mainstem
 from benchmarks import FOLDER, Row, asked, bound, row, work_folder
 from benchmarks.vectors_peer import DIMENSION, alone, batch, race
 from mainstem.storage.local import LocalStorage
-from mainstem.vectors.engines.framing import FOOTER_BYTES
+from mainstem.vectors.engines.engine_file import FOOTER_BYTES
 from mainstem.vectors.index.versions import RECORD_KEY, indexes, newest_version, open_keys
 
 K, QUERIES, SINGLES = 10, 1000, 200

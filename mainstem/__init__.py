@@ -20,7 +20,7 @@ _PLACES = {
     "FileSlice": "mainstem.layout.slicing",
     "MixedWritersWarning": "mainstem.publish.publisher",
     "register_embedding": "mainstem.vectors.index.embedding",
-    "register_merger": "mainstem.merge.registry",
+    "register_merger": "mainstem.merge.registered_mergers",
     **dict.fromkeys(
         (
             "MainstemError", "Invalid", "Unsupported", "CorruptTable", "LockUnavailable",
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
         Unsupported,
     )
     from mainstem.layout.slicing import FileSlice
-    from mainstem.merge.registry import register_merger
+    from mainstem.merge.registered_mergers import register_merger
     from mainstem.publish.publisher import MixedWritersWarning
     from mainstem.timeline.instant import Instant
     from mainstem.vectors.index.embedding import register_embedding

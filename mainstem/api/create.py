@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from mainstem.api.hoodie_options import check_given
-from mainstem.api.opening import as_text, check_place_written, real_seams
+from mainstem.api.given_options import check_given
+from mainstem.api.real_seams import as_text, check_place_written, real_seams
 from mainstem.api.table import Table
 from mainstem.errors import Invalid, MainstemError, TableExists, Unavailable, Unsupported
 from mainstem.layout.properties import (
@@ -203,7 +203,8 @@ def _check_fields(
                 )
             if role == "ordering" and pa.types.is_nested(schema.field(field).type):
                 raise Invalid(
-                    f"ordering field {field!r} is a {schema.field(field).type}: no order", table=local
+                    f"ordering field {field!r} is a {schema.field(field).type}, which has no order",
+                    table=local,
                 )
         if len(set(names)) != len(names):
             raise Invalid(f"{role} names a column twice: {names}", table=local)
@@ -423,9 +424,9 @@ def refuse_what_is_there(storage: Storage) -> None:
     if _has_properties(storage):
         raise _exists(storage)  # made and written to since
     raise Invalid(
-        f"{paths.TIMELINE} holds {min(found)}, but there is no {paths.PROPERTIES}: what is left of a table"
-        " that is being deleted or was damaged. No table was made: it would show the old one's rows. Remove"
-        " the folder, or bring its hoodie.properties back",
+        f"{paths.TIMELINE} holds {min(found)}, but there is no {paths.PROPERTIES}: these are the remains of"
+        " a table that is being deleted or was damaged. No table was made: it would show the old one's rows."
+        " Remove the folder, or restore its hoodie.properties",
         table=storage.base,
     )
 

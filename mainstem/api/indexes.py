@@ -39,10 +39,10 @@ class Indexes:
         return self._opened.path
 
     def __call__(self) -> list[Index]:
-        """The table's indexes by name, each with its kind, columns and state (``ready``, ``building``,
-        ``planned``, ``left over``), and ``files``, the listing that they rest on. Vector indexes, which need
-        no metadata table, come last; one is ``lost`` where its files went with the metadata table's folder:
-        searches are exact until it is refreshed.
+        """The table's indexes, sorted by name, each with its kind, columns and state (``ready``,
+        ``building``, ``planned``, ``left over``). ``files``, the listing that the others depend on, is among
+        them. Vector indexes, which need no metadata table, come last. A vector index is ``lost`` if its files
+        were removed with the metadata table's folder: searches are exact until it is refreshed.
 
         Raises ``CorruptTable`` for damaged definitions or plans. Hudi keeps definitions in ``index.json``
         (``HoodieIndexMetadata``) and states in ``hoodie.properties``.
@@ -58,7 +58,7 @@ class Indexes:
             return [*indexes(storage, config, load_timeline(storage)), *vector_indexes(storage)]
 
     def get(self, name: str) -> Index:
-        """The index of this name, as SQL calls it, or in this partition of the metadata table.
+        """The index with this SQL name, or in this partition of the metadata table.
 
         Raises ``Invalid`` if there is no such index, or if the name is ambiguous.
         """
@@ -77,13 +77,13 @@ class Indexes:
         return find(name.strip(), known, self._path)
 
     def validate(self, *, kept: int = 100) -> MetadataReport | None:
-        """Compare every partition of the metadata table with the data, while writers go on.
+        """Compares every partition of the metadata table with the data, while writers go on.
 
-        ``report.ok`` is False where the two differ; ``kept`` differences per partition are listed, all are
-        counted. Wider statistics and entries of keys that are gone are no differences and counted apart. None
-        for a table without metadata table. Raises ``CorruptTable`` where it does not read at all,
-        ``Unavailable`` where cleans kept removing files under the comparison. What is compared follows Hudi's
-        ``HoodieMetadataTableValidator``.
+        ``report.ok`` is False if the two differ. The report lists up to ``kept`` differences per partition
+        and counts all. Statistics that are too wide and entries of deleted keys are no differences; they are
+        counted apart. Returns None for a table without a metadata table. Raises ``CorruptTable`` if the
+        metadata table cannot be read, ``Unavailable`` if cleans kept removing files during the comparison.
+        Compares what Hudi's ``HoodieMetadataTableValidator`` does.
         """
         from mainstem.indexing.spill import spilled
         from mainstem.indexing.validate import validate_metadata
@@ -104,23 +104,31 @@ class Indexes:
         options: Mapping[str, object] | None = None,
         progress: Progress | None = None,
     ) -> Built | Refreshed:
-        """Build an index beside running writers, of which none is stopped or waits; it is whole on return.
+        """Builds an index beside running writers: none stops or waits. The index is complete on return.
 
-        ``kind``: ``files`` (the listing of files, with which the metadata table begins), ``column_stats``
-        (``columns``: those that it is on, else ``hoodie.metadata.index.column.stats.column.list``, else the
-        first 32 that have statistics), ``partition_stats`` (of partitioned tables, on the columns of
-        ``column_stats``), ``bloom_filters`` (of record keys in base files), ``record_index`` or
-        ``secondary_index`` (of one column), ``expr_index`` (of a function of one column, ``options={"expr":
-        "upper"}``), ``vector`` (of one column of vectors, or of texts with the name of an embedding function:
-        ``options={"engine": "hnsw", "metric": "cosine", "clusters": 4, "embedding": ...}`` and those of the
-        engine). What an index rests on, and the table has not, is built first. ``name``: of kinds of which a
-        table may have several (``secondary_index``, ``expr_index``, ``vector``), else that of the column.
-        ``options``: Hudi's for the index, on top of the table's. ``progress(what, done, total)`` is called
-        after a file group. Several indexes may be built at once. Raises ``Invalid`` for an index that is
-        there or being built, for missing columns and impossible types, ``Unsupported`` for kinds that are not
-        maintained here, ``Unavailable`` where it could not be ended (``indexing.index_build``); the table
-        has no part of the index then. Hudi RFC-45 (``ScheduleIndexActionExecutor``,
-        ``RunIndexActionExecutor``); of vectors RFC-103.
+        ``kind`` is one of
+
+        - ``files``: the listing of files, with which a metadata table begins
+        - ``column_stats``: on ``columns``, else on ``hoodie.metadata.index.column.stats.column.list``, else
+          on the first 32 columns that can have statistics
+        - ``partition_stats``: for partitioned tables, on the columns of ``column_stats``
+        - ``bloom_filters``: of the record keys in base files
+        - ``record_index``: of the record keys
+        - ``secondary_index``: on one column
+        - ``expr_index``: on a function of one column, as in ``options={"expr": "upper"}``
+        - ``vector``: on one column of vectors, or of texts together with an embedding function; ``options``
+          are ``{"engine": "hnsw", "metric": "cosine", "clusters": 4, "embedding": name}`` and the engine's
+          own
+
+        An index that this one depends on is built first if the table lacks it. ``name``: for kinds that a
+        table may have several of (``secondary_index``, ``expr_index``, ``vector``); by default the column's.
+        ``options``: Hudi's options for this index, on top of the table's. ``progress(what, done, total)`` is
+        called after each file group. Several indexes may be built at once.
+
+        Raises ``Invalid`` for an index that exists or is being built, for missing columns and impossible
+        types; ``Unsupported`` for kinds that mainstem does not maintain; ``Unavailable`` if the build could
+        not be finished (``indexing.index_build``). After a failure the table has no part of the index. Hudi:
+        RFC-45 (``ScheduleIndexActionExecutor``, ``RunIndexActionExecutor``), RFC-103 for vectors.
         """
         from mainstem.indexing.creating import create_index
 
@@ -134,7 +142,7 @@ class Indexes:
         return create_index(self._opened.index_context(), kind, list(columns), given, progress, name)
 
     def check_new_name(self, name: str | None) -> None:
-        """Raises ``Invalid`` where an index has this name already."""
+        """Raises ``Invalid`` if an index has this name already."""
         taken = None if name is None else self._find(name, self())
         if taken is not None:
             raise Invalid(f"an index is called {name!r} already: {taken.describe()}", table=self._path)
@@ -153,8 +161,8 @@ class Indexes:
         index = self.get(name)
         if index.kind != VECTOR:
             raise Invalid(
-                f"{index.describe()}; it is kept up by every commit, there is nothing to refresh. What is"
-                " wrong in it goes with reindex()",
+                f"{index.describe()}; every commit maintains it, so there is nothing to refresh. If it has"
+                " wrong entries, rebuild it: reindex()",
                 table=self._path,
             )
         return refresh(self._opened.index_context(), index.name, progress or silent)
@@ -177,9 +185,9 @@ class Indexes:
         return creating.rebuild(self._opened.index_context(), index, progress)
 
     def rebuild_all(self, *, progress: Progress | None = None) -> list[Built | Refreshed]:
-        """Build every index except ``files`` anew, one after the other, vector indexes last. If other indexes
-        rest on one, they are rebuilt right after it. Raises what ``rebuild`` raises; indexes rebuilt before
-        the failure stay."""
+        """Rebuilds every index except ``files``, one after the other, vector indexes last. Indexes that
+        depend on another are rebuilt right after it. Raises what ``rebuild`` raises; indexes rebuilt before a
+        failure stay."""
         from mainstem.indexing import creating
 
         made: list[Built | Refreshed] = list(creating.rebuild_all(self._opened.index_context(), progress))

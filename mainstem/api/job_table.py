@@ -15,8 +15,8 @@ from typing import Protocol
 import pyarrow as pa
 
 from mainstem.api.create import create_table
-from mainstem.api.hoodie_options import for_opening
-from mainstem.api.opening import reach_lock
+from mainstem.api.given_options import for_opening
+from mainstem.api.real_seams import reach_lock
 from mainstem.api.table import Table, open_table
 from mainstem.errors import Invalid, Unsupported
 from mainstem.forks import Mutex
@@ -200,8 +200,8 @@ def _create(options: Wanted, schema: pa.Schema) -> Table | None:
     missing = [name for name, key in needed if not wanted.get(key)]
     if missing:
         raise Invalid(
-            f"there is no table at {options.location.base}, and to create one {' and '.join(missing)} must"
-            f" be given (with {ORDERING_OPTION}, {PARTITION_OPTION} and {BUCKETS} as needed)",
+            f"there is no table at {options.location.base}; to create one, give {' and '.join(missing)}"
+            f" (with {ORDERING_OPTION}, {PARTITION_OPTION} and {BUCKETS} as needed)",
             table=options.location.base,
         )
     if wanted.get(TABLE_TYPE, "MERGE_ON_READ").upper() != "MERGE_ON_READ":

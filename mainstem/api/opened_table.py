@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from mainstem.api.opening import check_store_written, fence_of, note_lock
+from mainstem.api.real_seams import check_store_written, fence_of, note_lock
 from mainstem.errors import Invalid, MainstemError, TableReplaced, Unavailable, Unsupported
 from mainstem.layout.properties import TableConfig, load_config
 from mainstem.metadata.metadata_partitions import has_metadata
@@ -191,9 +191,9 @@ class OpenedTable:
                     )
 
     def _arrange_services(self, ctx: WriterContext) -> None:
-        """Make commits run or wake the services that the options ask for (``services.run_options``), and
+        """Make commits run or wake the services that the options ask for (``services.service_switches``), and
         those of a metadata table that is made while the table is open."""
-        from mainstem.services.run_options import METADATA, RunOptions
+        from mainstem.services.service_switches import METADATA, RunOptions
 
         options = RunOptions.from_properties({**ctx.config.raw, **ctx.given})
 

@@ -1,6 +1,7 @@
 """The facet ``table.services``: the table services' public interface.
 
-``services.run_options`` decides which services run automatically; the package ``services`` implements them.
+``services.service_switches`` decides which services run automatically; the package ``services`` implements
+them.
 """
 
 from __future__ import annotations

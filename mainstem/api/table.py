@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mainstem.api.indexes import Indexes
 from mainstem.api.opened_table import OpenedTable
-from mainstem.api.opening import ZOOKEEPER_AUTH_VARIABLE, as_text, real_seams
+from mainstem.api.real_seams import ZOOKEEPER_AUTH_VARIABLE, as_text, real_seams
 from mainstem.api.services import Services
 from mainstem.api.vectors import Vectors
 from mainstem.api.write_request import write_spec
@@ -79,11 +79,11 @@ class Table:
     def __reduce__(self) -> Any:
         """A pickle opens the table again, in whatever process it arrives."""
         if not reopens(self.opened.seams.storage):
-            raise TypeError("this table's storage is only in this process: open it again where it is needed")
+            raise TypeError("this table's storage exists only in this process: it cannot be pickled")
         if ZOOKEEPER_AUTH in self.opened.given:
             raise Invalid(
-                f"a pickle of this table would hold the credentials of {ZOOKEEPER_AUTH}: give them by the"
-                f" environment variable {ZOOKEEPER_AUTH_VARIABLE}, here and there",
+                f"a pickle of this table would hold the credentials of {ZOOKEEPER_AUTH}: give them in the"
+                f" environment variable {ZOOKEEPER_AUTH_VARIABLE}, in both processes",
                 table=self.path,
             )
         return open_table, (self.opened.seams.storage.location, self.opened.given)
@@ -556,7 +556,7 @@ def open_table(
         config = load_config(storage)
     config.check_readable(location.base)
     if properties:
-        from mainstem.api.hoodie_options import check_given
+        from mainstem.api.given_options import check_given
 
         check_given(given, config.raw)
     return Table(real_seams(location, config, given), config, given, identity)

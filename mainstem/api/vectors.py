@@ -1,4 +1,4 @@
-"""The facet ``table.vectors``: searching vectors as users call it. Searches live in ``vectors.search``."""
+"""The facet ``table.vectors``: the public interface of vector search, which ``vectors.search`` does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Vectors:
-    """``table.vectors``: the nearest rows by a vector column, with an index and without."""
+    """``table.vectors``: finds the rows with the nearest vectors, with an index or without."""
 
     def __init__(self, opened: OpenedTable) -> None:
         self._opened = opened
@@ -40,25 +40,28 @@ class Vectors:
     ) -> pa.Table:
         """The ``k`` rows whose vectors in ``column`` are nearest, nearest first, as of the newest commit.
 
-        ``vectors``: one query (a list or array of numbers), or several (lists of lists, (queries, values));
-        texts, where the column's index has an embedding function (``mainstem.register_embedding``).
-        The rows have all columns but the searched one, or ``columns``, and ``_hudi_distance`` (double); of
-        several queries also ``_hudi_query_index``, query by query. Rows without a vector are left out, ties
-        are broken by record key and partition. ``metric``: ``cosine`` (1 - cos; a zero vector is at distance
-        1 of all), ``l2``, ``dot_product`` (minus the product) or Hudi's other names for them; the default is
-        that of the column's index, else ``cosine``.
+        ``vectors``: one query (a list or array of numbers), or several (a list of lists, or an array of shape
+        (queries, values)). If the column's index has an embedding function, also a text or several
+        (``mainstem.register_embedding``). ``metric``: ``cosine`` (1 - cos; a zero vector has distance 1 from
+        all), ``l2``, ``dot_product`` (minus the product), or Hudi's other names for them. The default is the
+        metric of the column's index, else ``cosine``.
 
-        With a vector index on the column its graphs are searched, and what was committed since it was
-        refreshed is compared vector by vector; without one, with ``exact=True`` or with another metric all
-        vectors are. ``ef``: how widely graphs are searched, more finds more of the true neighbours;
-        ``clusters``: only so many clusters of the index, the nearest ones, instead of all. ``filter``: only
-        rows that pass it; the ``k`` nearest of these are found. ``as_of``: the table as of a requested time,
-        as ``scan`` has it. ``columns=["_hoodie_record_key"]`` is the fastest: no rows are read.
+        The result has ``columns``, by default all except the searched one, and ``_hudi_distance`` (double).
+        For several queries it also has ``_hudi_query_index`` and is ordered by query. Rows without a vector
+        are left out. Ties are broken by record key, then partition. ``columns=["_hoodie_record_key"]`` is
+        fastest: no rows are read.
 
-        Keep the table open between searches: graphs and what is fresh are remembered. Raises ``Invalid`` for
-        a column without vectors, another dimension, NaN, an unknown metric, ``Unavailable`` where files went
-        under the search. A damaged index is a warning, and all vectors are compared. Metrics are Hudi's
-        (RFC-103).
+        If the column has a vector index, the search walks its graphs, and compares vectors committed since
+        its last refresh one by one. Without an index, with ``exact=True`` or with another metric than the
+        index's, it compares all vectors. ``ef``: how widely graphs are searched; more finds more of the true
+        neighbours. ``clusters``: how many clusters of the index to search, nearest first; by default all.
+        ``filter``: searches only rows that pass it. ``as_of``: the table as of a requested time, as in
+        ``scan``.
+
+        Keep the table open between searches: it keeps graphs and fresh vectors in memory. Raises ``Invalid``
+        for a column without vectors, another dimension, NaN or an unknown metric; ``Unavailable`` if files
+        were removed during the search. For a damaged index it warns and compares all vectors. Metrics are
+        Hudi's (RFC-103).
         """
         how = {"filter": filter, "as_of": as_of, "exact": exact, "clusters": clusters}
         return self._found(column, vectors, k, metric, ef, columns=columns, **how)[0]
@@ -76,8 +79,9 @@ class Vectors:
         *,
         clusters: int | None = None,
     ) -> SearchExplanation:
-        """How ``search`` finds its rows: by which version of the index, how many clusters, how many fresh
-        vectors are compared, or why all are. It searches, and reads no rows of what it finds."""
+        """How ``search`` finds its rows: with which version of the index, in how many clusters, how many
+        fresh vectors it compares, or why it compares all. It does search, but does not read the rows it
+        finds."""
         how = {"filter": filter, "as_of": as_of, "exact": exact, "clusters": clusters}
         return self._found(column, vectors, k, metric, ef, columns=[], **how)[1]
 
@@ -89,7 +93,8 @@ class Vectors:
         with naming(self._opened.path, "the table cannot be searched", "try again"):
             asked = question(column, vectors, k, metric=metric, ef=ef)
             found = self._search_state().search(asked, **how)
-            check_table(self._opened.seams.storage, self._opened.identity)  # else it may be of two tables
+            # Without this check, the result might mix two tables.
+            check_table(self._opened.seams.storage, self._opened.identity)
             return found
 
     def _search_state(self) -> Searcher:

@@ -1,5 +1,5 @@
-"""Makes the ``WriteSpec``, all that a write needs to know about a table, from the properties, the newest
-schema and the options of the process."""
+"""Makes the ``WriteSpec`` of a write from the table's properties, its newest schema and the process's
+options."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def write_spec(opened: OpenedTable, ctx: WriterContext, operation: str) -> Write
     """The spec for a write to the table as it is now; ``instant`` is empty until the transaction begins.
 
     Reads the timeline, ``hoodie.properties`` and the newest schema. Raises ``Invalid`` if a key, partition or
-    ordering field is no column, or if the properties changed since the table was opened; ``Unsupported`` for
-    an ``update_columns`` that the table's merge rules cannot do.
+    ordering field is no column, or if the properties have changed since the table was opened. Raises
+    ``Unsupported`` for ``update_columns`` if the table's merge rules do not allow it.
     """
     from mainstem.formats.avro_schema import arrow_to_avro
     from mainstem.layout.foreign_tables import check_key_encoding
@@ -49,8 +49,7 @@ def write_spec(opened: OpenedTable, ctx: WriterContext, operation: str) -> Write
         warnings.warn(PARTIAL_BLOCKS_WARNING, stacklevel=4)
     elif operation == UPDATE_COLUMNS:
         _check_update_columns(opened, rules)
-    # The commit looks again, under the lock, for another writer's newer schema
-    # (``writers.transaction_schema``).
+    # Under the lock, the commit checks for another writer's newer schema (``writers.transaction_schema``).
     timeline = ctx.publisher.timeline()
     user_schema = ctx.own_schema_in(timeline)
     if user_schema is None:

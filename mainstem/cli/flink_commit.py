@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, TextIO
 
 from mainstem.cli.rounds import add_when, ended_by_signals, warn
-from mainstem.cli.rows import plain, print_json
+from mainstem.cli.row_output import plain, print_json
 from mainstem.errors import LeaseLost, LockUnavailable, MainstemError, OutcomeUnknown, Unavailable
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ import mainstem
 from mainstem.cli.flink_commit import add_flink_command
 from mainstem.cli.index import add_index_commands
 from mainstem.cli.metadata import add_metadata_commands
-from mainstem.cli.rows import FORMATS, plain, print_json, print_table, write_rows
+from mainstem.cli.row_output import FORMATS, plain, print_json, print_table, write_rows
 from mainstem.cli.search import add_search_command
 from mainstem.cli.services import add_service_commands
 from mainstem.errors import (

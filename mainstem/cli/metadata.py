@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TextIO
 
-from mainstem.cli.rows import plain, print_json
+from mainstem.cli.row_output import plain, print_json
 
 if TYPE_CHECKING:
     from mainstem.api.table import Table

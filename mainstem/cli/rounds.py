@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, TextIO
 
-from mainstem.cli.rows import plain, print_json
+from mainstem.cli.row_output import plain, print_json
 from mainstem.errors import Unavailable
-from mainstem.services.run_options import SERVICES
+from mainstem.services.service_switches import SERVICES
 
 if TYPE_CHECKING:
     from mainstem.api.table import Table

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TextIO
 
-from mainstem.cli.rows import plain, write_rows
+from mainstem.cli.row_output import plain, write_rows
 from mainstem.errors import Invalid
 
 if TYPE_CHECKING:

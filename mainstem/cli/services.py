@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TextIO
 
 from mainstem.cli.rounds import ProgressLine, add_rounds_command
-from mainstem.cli.rows import plain, print_json
+from mainstem.cli.row_output import plain, print_json
 from mainstem.options.services import ARCHIVE_MAX, COMPACTION_TRIGGER, LOG_BLOCKS_MIN
 
 if TYPE_CHECKING:

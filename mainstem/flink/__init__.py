@@ -16,16 +16,16 @@ from mainstem.lazy import lazily
 
 if TYPE_CHECKING:
     from mainstem.flink.environment import Environment, connect
+    from mainstem.flink.insert_target import Target
     from mainstem.flink.options import FlinkOptions
     from mainstem.flink.streams import sink_to
-    from mainstem.flink.target import Target
 
 __all__ = ["Environment", "FlinkOptions", "Target", "connect", "sink_to"]
 
 _PLACES = {
     "Environment": "mainstem.flink.environment",
     "FlinkOptions": "mainstem.flink.options",
-    "Target": "mainstem.flink.target",
+    "Target": "mainstem.flink.insert_target",
     "connect": "mainstem.flink.environment",
     "sink_to": "mainstem.flink.streams",
 }

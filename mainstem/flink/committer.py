@@ -43,7 +43,7 @@ from dataclasses import dataclass
 
 from mainstem.api.table import Table
 from mainstem.errors import CorruptTable, Invalid, MainstemError, RolledBack, Unavailable
-from mainstem.flink.parts import Part, PartFiles
+from mainstem.flink.part_files import Part, PartFiles
 from mainstem.forks import Mutex
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.services.background import Background
@@ -55,7 +55,7 @@ from mainstem.writers.outcome import ALREADY_COMMITTED, COMMITTED, EMPTY, Outcom
 from mainstem.writers.stream_guard import GUARD_KEY, StreamGuard
 from mainstem.writers.write_spec import UPSERT
 
-PARTS_KEY = "mainstem.flink.parts"
+PARTS_KEY = "mainstem.flink.parts"  # in commits of all releases: no module's name, never changes
 _ROLLED_BACK_MAX = 3
 # The longest time that a job may be down between a checkpoint and its restart.
 ORPHAN_MS = 30 * 24 * 3600 * 1000

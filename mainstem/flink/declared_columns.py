@@ -64,7 +64,7 @@ def _check_flat(kind: pa.DataType, where: str, what: str) -> None:
         return _check_flat(kind.value_type, where, what)
     if pa.types.is_nested(kind):
         raise Unsupported(
-            f"column {where!r} is {what}: PyFlink cannot send rows and maps inside of arrays or maps to"
+            f"column {where!r} is {what}: PyFlink cannot send rows and maps inside arrays or maps to"
             " Python; flatten it, or write it with Spark or mainstem.open_table(path).upsert"
         )
     return None

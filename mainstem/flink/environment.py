@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from mainstem.errors import Invalid, Unsupported
-from mainstem.flink.declared import (
+from mainstem.flink.declared_table import (
     Declared,
     declared,
     from_resolved,
@@ -23,11 +23,11 @@ from mainstem.flink.declared import (
     is_ours,
     names_of,
 )
+from mainstem.flink.insert_target import check_declared
 from mainstem.flink.inserting import check_insert, rows_for
 from mainstem.flink.options import CONNECTORS
 from mainstem.flink.statement_set import Statements
 from mainstem.flink.statements import Reference, Syntax, quoted, replaced, syntax
-from mainstem.flink.target import check_declared
 from mainstem.flink.wrapped_environment import WrappedEnvironment
 
 if TYPE_CHECKING:

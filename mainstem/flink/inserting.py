@@ -6,9 +6,9 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from mainstem.errors import Invalid, Unsupported
-from mainstem.flink.declared import Declared
+from mainstem.flink.declared_table import Declared
+from mainstem.flink.insert_target import has_key
 from mainstem.flink.statements import named, quoted
-from mainstem.flink.target import has_key
 from mainstem.flink.types import cast_type
 from mainstem.options.placing import RECORD_KEY_OPTION
 from mainstem.writers.write_spec import UNSAFE

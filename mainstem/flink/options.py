@@ -1,7 +1,7 @@
 """Parses the options of Hudi's Flink connector into what the other modules need.
 
 ``option_list`` says how each is treated. Other ``hoodie.*`` options are treated as for every engine
-(``api/hoodie_options.py``). Unknown options are refused, with the nearest known name.
+(``api/given_options.py``). Unknown options are refused, with the nearest known name.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mainstem import options as core
-from mainstem.api.hoodie_options import check_given, for_reading, operation, shared_location, sorted_out
+from mainstem.api.given_options import check_given, for_reading, operation, shared_location, sorted_out
 from mainstem.errors import Invalid, Unsupported
 from mainstem.flink.option_list import BY_NAME, FIXED, NO_EFFECT, OPTIONS, Option
 from mainstem.limits import VECTOR_DIMENSION_MAX
@@ -220,7 +220,7 @@ def _operation(values: Mapping[str, str]) -> str:
     name = operation(values, "write.operation")
     if name == "bulk_insert":
         raise Unsupported(
-            "write.operation='bulk_insert': its base files may lose against other writers when a checkpoint"
+            "write.operation='bulk_insert': its base files may conflict with other writers when a checkpoint"
             " is committed; use 'upsert', or mainstem.open_table(path).bulk_insert for a first load"
         )
     if name == "delete":

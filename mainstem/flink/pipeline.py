@@ -31,15 +31,15 @@ from typing import TYPE_CHECKING, Any
 
 from mainstem.flink.committer import folders
 from mainstem.flink.declared_columns import Shape, taken_apart
+from mainstem.flink.insert_target import Target, open_target, rehearsed
 from mainstem.flink.inserting import row_kinds
 from mainstem.flink.recovery import SINK_UID
 from mainstem.flink.statements import named, quoted
-from mainstem.flink.target import Target, open_target, rehearsed
 
 if TYPE_CHECKING:
     from pyflink.table import Table, TableEnvironment
 
-    from mainstem.flink.declared import Declared
+    from mainstem.flink.declared_table import Declared
     from mainstem.writers.write_spec import WriteSpec
 
 _INSERT_ONLY = frozenset("I")

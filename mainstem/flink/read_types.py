@@ -61,7 +61,7 @@ def flink_type(kind: pa.DataType, column: str) -> DataType:
     if pa.types.is_struct(kind):
         fields = [DataTypes.FIELD(f.name, flink_type(f.type, f"{column}.{f.name}")) for f in kind]
         return DataTypes.ROW(fields)
-    raise Unsupported(f"column {column!r} has the type {kind}, for which Flink has none; leave it out")
+    raise Unsupported(f"column {column!r} has the type {kind}, which Flink has no type for; leave it out")
 
 
 def python_row_type(row: Any) -> RowType:

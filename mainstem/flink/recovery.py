@@ -83,8 +83,8 @@ def check_state(env: TableEnvironment, uids: Collection[str]) -> None:
     if foreign:
         raise Invalid(
             f"execution.state-recovery.path={path} is of another table, of one that was dropped and made"
-            " anew, or of other sinks (write.client.id, or the table's name in SQL); start without it, or, to"
-            " lose what it holds of them, with execution.state-recovery.ignore-unclaimed-state=true"
+            " anew, or of other sinks (write.client.id, or the table's name in SQL). Start without it; or,"
+            " to lose the rows it holds for them, with execution.state-recovery.ignore-unclaimed-state=true"
         )
 
 

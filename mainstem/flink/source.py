@@ -34,10 +34,10 @@ from pyflink.table import DataTypes, StreamTableEnvironment, TableDescriptor
 from pyflink.table.schema import Schema
 from pyflink.table.udf import udtf
 
-from mainstem.api.hoodie_options import for_reading
+from mainstem.api.given_options import for_reading
 from mainstem.api.table import Table, open_table
 from mainstem.errors import Invalid, Unsupported
-from mainstem.flink.declared import Declared
+from mainstem.flink.declared_table import Declared
 from mainstem.flink.options import FlinkOptions, FlinkReadOptions
 from mainstem.flink.read_types import flink_type, python_row_type, transport_schema
 from mainstem.flink.split_reader import SPLIT, ReadRows, Slices

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         TableResult,
     )
 
-    from mainstem.flink.declared import Declared
+    from mainstem.flink.declared_table import Declared
     from mainstem.flink.pipeline import Planned
 
 

@@ -19,7 +19,7 @@ from mainstem.formats.avro_schema import META_FIELDS, avro_to_arrow
 from mainstem.formats.bloom_filter import DYNAMIC, TYPE_CODE_KEY, BloomFilter, BloomSize, text_bytes
 from mainstem.formats.parquet_columns import column_settings, gzip_level
 from mainstem.formats.parquet_footer import CALENDAR_NOTE, close_with_notes
-from mainstem.formats.resolve import project_to
+from mainstem.formats.schema_resolution import project_to
 from mainstem.formats.vectors import footer_note, stored_as_bytes
 from mainstem.limits import MIB
 from mainstem.options import GZIP_LEVEL

@@ -31,7 +31,7 @@ from mainstem.formats.hfile import HFile, open_hfile
 from mainstem.formats.hfile_write import write_hfile, write_log_hfiles
 from mainstem.formats.parquet_columns import dictionary_columns
 from mainstem.formats.parquet_footer import close_with_notes
-from mainstem.formats.resolve import project_to
+from mainstem.formats.schema_resolution import project_to
 from mainstem.formats.vectors import footer_note, stored_as_bytes
 
 if TYPE_CHECKING:

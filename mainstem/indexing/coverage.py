@@ -68,8 +68,8 @@ class Coverage:
                 raise Unavailable(
                     f"{strangers[0].action} {strangers[0].requested} of another engine, in flight since"
                     f" before the index {self.partition} was begun, did not end within"
-                    f" {INDEX_TIMEOUT}: it may not know of the index; nothing was"
-                    " built, let it end or roll it back, then try again",
+                    f" {INDEX_TIMEOUT}: it may not know of the index. Nothing was built; let it"
+                    " end or roll it back, then try again",
                     table=self.ctx.base,
                     instant=strangers[0].requested,
                 )
@@ -84,10 +84,10 @@ class Coverage:
         found = self.uncovered()
         if found and self._late:
             raise Unavailable(
-                f"{found[0].action} {found[0].requested}, of {len(found)} that completed meanwhile without"
-                f" rows for the index {self.partition}: it did not catch up within"
-                f" {INDEX_TIMEOUT}; nothing was built, try again when engines that"
-                " leave the index out are at rest",
+                f"the index {self.partition} did not catch up within {INDEX_TIMEOUT}: {len(found)} instants"
+                f" completed meanwhile without rows for it, the first is {found[0].action}"
+                f" {found[0].requested}. Nothing was built; stop the engines that do not maintain the index,"
+                " then try again",
                 table=self.ctx.base,
                 instant=found[0].requested,
             )

@@ -11,12 +11,12 @@ from mainstem.indexing import index_lists
 from mainstem.indexing.dead_builds import end_dead_builds
 from mainstem.indexing.dropping import Dropped, drop
 from mainstem.indexing.expected_contents import rows_by_partition
-from mainstem.indexing.first_rows import Run
 from mainstem.indexing.index_build import Built, create, deadline_ms
 from mainstem.indexing.index_spec import TYPE, IndexSpec, Wish, make_spec
-from mainstem.indexing.java_readers import check_for_java
-from mainstem.indexing.needs import await_whole, live_builders
+from mainstem.indexing.initial_rows import Run
+from mainstem.indexing.required_indexes import await_whole, live_builders
 from mainstem.indexing.status import READY, Index, indexes
+from mainstem.indexing.unsafe_for_java import check_for_java
 from mainstem.layout.properties import load_config
 from mainstem.metadata.commits.setting_aside import to_rebuild, without_rebuild
 from mainstem.metadata.derive.column_ranges import META_COLUMNS
@@ -83,7 +83,8 @@ def _check_again(ctx: WriterContext, index: Index) -> None:
         _spec(ctx, index.kind, columns, name, _options(index))
     except OSError as error:
         raise Unavailable(
-            f"building the index {index.partition} anew failed: {error}; nothing was begun", table=ctx.base
+            f"rebuilding the index {index.partition} failed: {error}; it is as before, try again",
+            table=ctx.base,
         ) from error
 
 

@@ -19,7 +19,7 @@ from mainstem.indexing import index_lists
 from mainstem.indexing.dropping import Dropped, drop, end_emptied
 from mainstem.indexing.index_build import Built, finish
 from mainstem.indexing.index_plan import plan_file, planned_builds
-from mainstem.indexing.needs import live_builders
+from mainstem.indexing.required_indexes import live_builders
 from mainstem.layout.properties import load_config
 from mainstem.metadata.commits.setting_aside import to_rebuild
 from mainstem.metadata.metafile import read_metafile

@@ -138,7 +138,7 @@ def _unlist(
     going = sorted({partition, *(name for name, by in plans.items() if set(by) & set(actions))})
     config = load_config(storage)
     if only is not None and (partition in index_lists.ready(config) or set(actions) - set(only)):
-        raise Invalid(f"the index {partition} is there, or is being built by another process", table=ctx.base)
+        raise Invalid(f"the index {partition} exists, or is being built by another process", table=ctx.base)
     check_droppable(config, going, storage.base)
     check_no_compaction(storage, damaged)
     definitions = read_definitions(storage, config)

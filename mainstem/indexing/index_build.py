@@ -9,7 +9,7 @@
                   *listing point*: what is completed in it is for the builder, what completes later is for its
                   writer, which reads the lists under the lock, before it publishes ]]
   build     the rows of all files completed at the listing point, into private files, without the lock
-  wait      until what it rests on is whole, which another process may be building (``needs``)
+  wait      until what it rests on is whole, which another process may be building (``required_indexes``)
   complete  [[ 5. is every instant that completed since in the index, and what it rests on whole? else its
   rows are made, and 5 comes again, until ``hoodie.metadata.index.check.timeout.seconds`` after the build
                6. the base files get their names; on the metadata table's timeline t.deltacommit is requested,
@@ -53,11 +53,11 @@ from mainstem.formats.log_file import empty_group_block
 from mainstem.indexing import index_lists
 from mainstem.indexing.coverage import Coverage
 from mainstem.indexing.dropping import drop, files_that_may_go, instant_of
-from mainstem.indexing.first_keys import FirstKeys, first_contents
-from mainstem.indexing.first_rows import FirstRows, Run, here
 from mainstem.indexing.index_plan import emptied_plans, planned_builds, schedule
 from mainstem.indexing.index_spec import IndexSpec
-from mainstem.indexing.needs import await_whole, live_builders
+from mainstem.indexing.initial_keys import InitialKeys, initial_contents
+from mainstem.indexing.initial_rows import InitialRows, Run, here
+from mainstem.indexing.required_indexes import await_whole, live_builders
 from mainstem.layout.properties import TableConfig, load_config
 from mainstem.lsm_archive.reader import Archive
 from mainstem.metadata.commits.taking_back import metadata_partition, take_back
@@ -228,7 +228,7 @@ class _Build:
         timeline, config = self.opened
         archive = Archive.load(ctx.seams.storage, config.history)
         state = TableState(ctx.seams.storage, config, timeline, archive)
-        with first_contents(state, self.spec, self.progress, self.pieces) as contents:
+        with initial_contents(state, self.spec, self.progress, self.pieces) as contents:
             contents.of_listing()
             try:
                 done = self._built(contents, timeline, config.version)
@@ -238,7 +238,7 @@ class _Build:
         ctx.publisher.guarded(self._now_whole)
         return Built(self.partition, self.action, done, contents.rows, len(self.bases))
 
-    def _built(self, contents: FirstRows | FirstKeys, listed: ActiveTimeline, version: int) -> str:
+    def _built(self, contents: InitialRows | InitialKeys, listed: ActiveTimeline, version: int) -> str:
         """Build and complete until nothing is missing; returns the completion time.
 
         As in Hudi, the timeout starts once all rows of the listing point are made: the build itself may take
@@ -291,8 +291,8 @@ class _Build:
         left = [n for n in storage.names(self.folder) if instant_of(self.partition, n) is not None]
         if left:
             raise Unavailable(
-                f"{self.folder}/{left[0]} belongs to an index that was dropped, and to a write that is"
-                " pending: try again when that has ended",
+                f"{self.folder}/{left[0]} belongs to an index that was dropped, and a pending write made it:"
+                " try again when that write has ended",
                 table=storage.base,
             )
 
@@ -312,7 +312,7 @@ class _Build:
 
     # -- build ---------------------------------------------------------------------------------------
 
-    def _write_bases(self, contents: FirstRows | FirstKeys, version: int) -> None:
+    def _write_bases(self, contents: InitialRows | InitialKeys, version: int) -> None:
         """Private files with the base file of each group that has rows, or no other file yet."""
         ctx, schema = self.ctx, schema_of_version(version)
         for private, _ in self.bases.values():

@@ -101,14 +101,14 @@ class IndexSpec:
         for needed in self.needs:
             if needed not in index_lists.ready(config) and (needed == FILES or needed not in under_way):
                 raise Invalid(
-                    f"{self.partition} rests on {needed}, which the table has not; create that first",
+                    f"{self.partition} depends on {needed}, which the table lacks; create that first",
                     table=table,
                 )
         stats = definitions.get(COLUMN_STATS)
         if COLUMN_STATS in self.needs and (stats is None or stats.fields != self.columns):
             raise Invalid(
-                f"{COLUMN_STATS} was made anew of other columns while {self.partition} was being prepared;"
-                " create it again",
+                f"{COLUMN_STATS} was rebuilt on other columns while {self.partition} was being prepared:"
+                f" create {self.partition} again",
                 table=table,
             )
 
@@ -173,7 +173,7 @@ def make_spec(kind: str, wish: Wish) -> IndexSpec:
 def _files(wish: Wish) -> IndexSpec:
     wish.unnamed(FILES)
     if wish.columns:
-        raise Invalid(f"the listing of files is on no columns; {list(wish.columns)} were named")
+        raise Invalid(f"the listing of files has no columns: leave {list(wish.columns)} out")
     return IndexSpec(FILES, needs=())
 
 
@@ -188,7 +188,7 @@ def _column_stats(wish: Wish) -> IndexSpec:
     found = tuple(indexed_columns(wish.schema_text, listed, count=count, first_version=first))
     impossible = [name for name in listed if name not in found and not name.startswith("_hoodie_")]
     if impossible:
-        raise Invalid(f"the column {impossible[0]!r} is of a type that has no smallest and greatest value")
+        raise Invalid(f"the type of column {impossible[0]!r} has no smallest and greatest value")
     groups, version = STATS_GROUPS.read(wish.options), V1 if first else V2
     definition = Definition(COLUMN_STATS, COLUMN_STATS, COLUMN_STATS, found, {}, version)
     return IndexSpec(COLUMN_STATS, groups, found, version, definition)
@@ -198,7 +198,7 @@ def _bloom_filters(wish: Wish) -> IndexSpec:
     """Java writes no definition of it."""
     wish.unnamed(BLOOM_FILTERS)
     if wish.columns:
-        raise Invalid(f"bloom filters are of the record keys, on no columns; {list(wish.columns)} were named")
+        raise Invalid(f"bloom filters hold record keys: leave the columns {list(wish.columns)} out")
     return IndexSpec(BLOOM_FILTERS, BLOOM_GROUPS.read(wish.options))
 
 
@@ -207,7 +207,7 @@ def _record_index(wish: Wish) -> IndexSpec:
     partition has keys of its own."""
     wish.unnamed(RECORD_INDEX)
     if wish.columns:
-        raise Invalid(f"a record index is of the record keys, on no columns; {list(wish.columns)} were named")
+        raise Invalid(f"a record index holds record keys: leave the columns {list(wish.columns)} out")
     partitioned = bool(wish.config.partition_fields)
     if wish.config.version < 9:
         if partitioned:
@@ -260,8 +260,8 @@ def _secondary_index(wish: Wish) -> IndexSpec:
         raise Invalid(str(error)) from None
     if wish.config.merge_mode == CUSTOM:
         raise Unsupported(
-            "a secondary index of a table with a merger of its own, which may give a row values that no write"
-            " had: an index made of what was written would not find them"
+            "a secondary index of a table with its own merger: merging may give a row values that no write"
+            " contained, and an index of written values would not find them"
         )
     partition = wish.named(SECONDARY_PREFIX)
     first = wish.config.version < 9
@@ -297,13 +297,13 @@ def _partition_stats(wish: Wish) -> IndexSpec:
     """On the columns of ``column_stats``, which it rests on: those that it has, or would have."""
     wish.unnamed(PARTITION_STATS)
     if not wish.config.partition_fields:
-        raise Invalid(f"{PARTITION_STATS}: the table has no partitions; {COLUMN_STATS} is what serves it")
+        raise Invalid(f"{PARTITION_STATS}: the table has no partitions; use {COLUMN_STATS}")
     stats = wish.definitions.get(COLUMN_STATS)
     columns = _column_stats(Wish(wish.columns, wish.schema_text, wish.config, wish.options)).columns
     if stats is not None and wish.columns and set(columns) != set(stats.fields):
         raise Invalid(
             f"{PARTITION_STATS} is on the columns of {COLUMN_STATS}, {', '.join(stats.fields)}; leave the"
-            f" columns out, or make {COLUMN_STATS} anew of others first"
+            f" columns out, or rebuild {COLUMN_STATS} on others first"
         )
     return IndexSpec(
         PARTITION_STATS,

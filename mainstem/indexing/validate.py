@@ -1,7 +1,7 @@
 """``metadata validate``: compares every partition of the metadata table with the data beside running writers.
 
 1. The data's timeline is listed, then the metadata table is opened as of that view: what completed later
-   counts on neither side (``metadata.validity``).
+   counts on neither side (``metadata.valid_instants``).
 2. Files are listed; those of instants that the view does not show are left out.
 3. Each partition is compared with what ``indexing.expected_contents`` makes of the data.
 4. If a file is gone, or something differs and a clean, rollback or restore ran since 1, files of the view may
@@ -53,7 +53,7 @@ from mainstem.metadata.commits.setting_aside import to_rebuild
 from mainstem.metadata.derive.bootstrap import Keep
 from mainstem.metadata.metadata_partitions import COLUMN_STATS, Content, Kind, in_keys, kind_of
 from mainstem.metadata.metadata_table import MetadataTable
-from mainstem.metadata.validity import AheadOfView
+from mainstem.metadata.valid_instants import AheadOfView
 from mainstem.readers.planning.table_state import TableState
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
@@ -110,9 +110,9 @@ def _check_not_taken_back(state: TableState) -> None:
     if going is not None:
         how = "Table.restore()" if going.action == RESTORE else "Table.run_services('rollback')"
         raise Unavailable(
-            f"the {going.action} {going.requested} is taking completed commits back, whose rows the metadata"
-            " table holds until it is set aside, so there is nothing to compare it with (queries do not ask"
-            f" it): wait for it or, if its process died, go on with it ({how}), then compare again",
+            f"the {going.action} {going.requested} is taking completed commits back, and until the metadata"
+            " table is set aside it still holds their rows, so it cannot be compared (queries do not use it):"
+            f" wait for the {going.action} or, if its process died, resume it ({how}), then compare again",
             table=state.storage.base,
             instant=going.requested,
         )
@@ -127,7 +127,7 @@ def _check_not_cleaned(state: TableState, report: MetadataReport) -> None:
     ):
         raise Unavailable(
             f"the clean {cleans[0]} is not finished, and {counts['surplus']:,} entries of the metadata table"
-            " are of files that it may have removed: wait for it or, if its process died, go on with it"
+            " name files that it may have removed: wait for it or, if its process died, resume it"
             " (Table.clean()), then compare again",
             table=state.storage.base,
             instant=cleans[0],

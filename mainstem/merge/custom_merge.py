@@ -1,4 +1,4 @@
-"""Merges a file slice with a user's function (merge mode CUSTOM; see ``registry``)."""
+"""Merges a file slice with a user's function (merge mode CUSTOM; see ``registered_mergers``)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.errors import Invalid, Unsupported
-from mainstem.formats.resolve import project_to
+from mainstem.formats.schema_resolution import project_to
 from mainstem.merge.fold import Positions, positions
 from mainstem.merge.log_entries import DataRows, Entry
-from mainstem.merge.registry import Merger, merger_of
+from mainstem.merge.registered_mergers import Merger, merger_of
 from mainstem.merge.rules import KEY_COLUMN, MergeRules
 
 _NOTHING = -1

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.errors import Unsupported
-from mainstem.formats.resolve import project_to, promote
+from mainstem.formats.schema_resolution import project_to, promote
 from mainstem.limits import MIB
 from mainstem.merge.comparison import beats
 from mainstem.merge.custom_merge import merge_with_function

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from mainstem.formats.resolve import promote
+from mainstem.formats.schema_resolution import promote
 from mainstem.merge.comparison import winners_last
 from mainstem.merge.log_entries import DataRows, DeletedKeys, Entry, deleted_rows, joined_keys
 from mainstem.merge.ordering_values import Fields, align, comparable

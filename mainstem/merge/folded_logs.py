@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.errors import Unsupported
-from mainstem.formats.resolve import project_to
+from mainstem.formats.schema_resolution import project_to
 from mainstem.merge.fold import Positions, fold, ordering_at, positions
 from mainstem.merge.log_entries import DataRows, Entry
 from mainstem.merge.partial_updates import overlay
@@ -74,8 +74,8 @@ def refuse_own_merger(rules: MergeRules) -> None:
     """Raises ``Unsupported`` for tables that a user's function merges."""
     if rules.merger is not None:
         raise Unsupported(
-            f"logs merged by a function of the user's own (strategy {rules.merger}) are not folded: it may"
-            " give another result for the parts than for the whole; compact the table instead"
+            f"logs merged by a user's function (strategy {rules.merger}) are not folded: merging in parts may"
+            " give another result than merging at once; compact the table instead"
         )
 
 

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mainstem.formats.resolve import promote
+from mainstem.formats.schema_resolution import promote
 from mainstem.limits import CHUNK_BYTES_MAX
 from mainstem.merge.comparison import won_on_arrival
 from mainstem.merge.fold import NOTHING, Folded, Positions

@@ -21,7 +21,7 @@ from mainstem.merge.modes import (
     partial_update_mode,
 )
 from mainstem.merge.payloads import KNOWN_PAYLOADS, PayloadRules
-from mainstem.merge.registry import merger_of
+from mainstem.merge.registered_mergers import merger_of
 from mainstem.options.declaration import Option
 from mainstem.options.tables import (
     DELETE_FIELD,

@@ -57,7 +57,7 @@ from mainstem.options.tables import (
 )
 from mainstem.publish.staging import create_once
 from mainstem.storage import paths
-from mainstem.storage.below import FolderStorage
+from mainstem.storage.folder_storage import FolderStorage
 from mainstem.storage.folders import make_folder, move_folder
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import load_timeline

@@ -3,7 +3,7 @@
 1. Given a view of the data table, list the metadata table's timeline; for older instants ask its archive.
 2. Form slices from a partition's base and log files by completion time (``layout/slicing.py``), and read the
    newest one of each group.
-3. ``validity`` decides which log blocks count.
+3. ``valid_instants`` decides which log blocks count.
 4. ``records.row_merging`` merges base file and blocks.
 
 A look-up by keys goes to the file groups that the keys' hashes determine, and reads the blocks of their files
@@ -51,11 +51,11 @@ from mainstem.metadata.metafile import Metafile, read_metafile
 from mainstem.metadata.records.flat_rows import SCHEMAS, decode
 from mainstem.metadata.records.row_keys import V2, file_groups, hashed_texts
 from mainstem.metadata.records.row_merging import Block, merge, shown
-from mainstem.metadata.validity import AheadOfView, Validity
+from mainstem.metadata.valid_instants import AheadOfView, Validity
 from mainstem.options.metadata import LAYOUT_CLASS, METADATA
 from mainstem.options.tables import TABLE_VERSION
 from mainstem.storage import maps, paths
-from mainstem.storage.below import FolderStorage
+from mainstem.storage.folder_storage import FolderStorage
 from mainstem.storage.protocol import Storage
 from mainstem.storage.side_by_side import side_by_side
 from mainstem.timeline.active import ActiveTimeline, load_timeline

@@ -9,15 +9,15 @@ _STREAM, _WAYS = "spark.sink", "spark.jobs"
 
 OPERATION = Choice(
     "hoodie.datasource.write.operation", "upsert", ("upsert", "insert", "bulk_insert", "delete"),
-    read_by="jobs of engines", says="What is done with the rows.",
+    read_by="jobs of engines", says="What a job does with its rows.",
 )  # fmt: skip
 IDENTIFIER = Text(
     "hoodie.datasource.write.streaming.checkpoint.identifier", like="name", engines=True, read_by=_STREAM,
-    says="Tells a stream from others that write the table.",
+    says="Identifies a stream among others that write the table.",
 )  # fmt: skip
 RETRY_COUNT = Whole(
     "hoodie.datasource.write.streaming.retry.count", 3, 0, 1_000, "retries", engines=True, read_by=_STREAM,
-    says="How often a batch that failed is tried again.",
+    says="How often a failed batch is tried again.",
 )  # fmt: skip
 RETRY_MS = Whole(
     "hoodie.datasource.write.streaming.retry.interval.ms", 2_000, 0, 3_600_000, "ms", engines=True,
@@ -25,11 +25,11 @@ RETRY_MS = Whole(
 )  # fmt: skip
 ORDINAL = Whole(
     "hoodie.mainstem.stream.ordinal", 0, 0, 2**62, read_by=_STREAM,
-    says="Which write of its micro-batch it is, where several threads write.",
+    says="Number of a write in its micro-batch, where several threads write.",
 )  # fmt: skip
 BATCH_ID = Whole(
     "hoodie.mainstem.stream.batch.id", 0, 0, 2**62, engines=True, read_by=_STREAM,
-    says="The micro-batch, where the sink cannot know it.",
+    says="Number of the micro-batch, where the sink cannot know it.",
 )  # fmt: skip
 GUARD = Choice(
     "hoodie.mainstem.stream.guard", "ON", ("ON", "OFF"), engines=True, read_by=_STREAM,
@@ -37,13 +37,13 @@ GUARD = Choice(
 )  # fmt: skip
 DRIVER_ROWS = Whole(
     "hoodie.mainstem.spark.driver.rows.max", 100_000, 0, 10**9, "rows", read_by=_WAYS,
-    says="Smaller batches are written by the driver.",
+    says="The driver writes smaller batches itself.",
 )  # fmt: skip
 DRIVER_BYTES = Whole(
     "hoodie.mainstem.spark.driver.bytes.max", 64 * MIB, 0, 2**40, "bytes", read_by=_WAYS,
-    says="Smaller batches are written by the driver.",
+    says="The driver writes smaller batches itself.",
 )  # fmt: skip
 SHUFFLE = Choice(
     "hoodie.mainstem.spark.shuffle", "AUTO", ("AUTO", "ON", "OFF"), engines=True, read_by=_WAYS,
-    says="Whether rows are brought together by bucket before they are written.",
+    says="Whether rows are shuffled by bucket before they are written.",
 )  # fmt: skip

@@ -19,7 +19,7 @@ IMPLICIT = "org.apache.hudi.client.transaction.lock.ZookeeperBasedImplicitBasePa
 PROVIDER = Choice(
     "hoodie.write.lock.provider", FILE_SYSTEM, (FILE_SYSTEM, EXPLICIT, IMPLICIT, IN_PROCESS),
     read_by=_READ_BY,
-    says="Hudi's class of the table lock; all writers of a table must take the same.",
+    says="Hudi's class of the table lock; all writers of a table must use the same.",
 )  # fmt: skip
 WAIT_MS = Whole(
     "hoodie.write.lock.wait_time_ms", 60_000, 0, _JAVA_INT_MAX, "milliseconds", read_by=_READ_BY,
@@ -31,7 +31,7 @@ RETRIES = Whole(
 )  # fmt: skip
 PAUSE_MS = Whole(
     "hoodie.write.lock.client.wait_time_ms_between_retry", 5_000, 0, _JAVA_INT_MAX, "milliseconds",
-    read_by=_READ_BY, says="The pause between two attempts; Java looks for a free lock file so often.",
+    read_by=_READ_BY, says="The pause between two attempts; Java checks for a free lock file this often.",
 )  # fmt: skip
 FOLDER = Text(
     "hoodie.write.lock.filesystem.path", like="absolute local path", read_by=_READ_BY,
@@ -39,12 +39,12 @@ FOLDER = Text(
 )  # fmt: skip
 FOREIGN_EXPIRE_MIN = Whole(
     "hoodie.write.lock.filesystem.expire", 0, 0, _JAVA_INT_MAX, "minutes (0 = never)", read_by=_READ_BY,
-    says="When a lock file of another engine counts as left over.",
+    says="After how long another engine's lock file counts as abandoned.",
 )  # fmt: skip
 EXPIRE_MS = Whole(
     # Below 200 ms a busy machine misses refreshes; above 10 minutes a dead holder blocks for too long.
     "hoodie.mainstem.lock.expire_ms", 60_000, 200, 600_000, "milliseconds", read_by=_READ_BY,
-    says="When a lock of ours whose holder no longer refreshes it may be taken.",
+    says="After how long without a refresh other mainstem writers may take a lock over.",
 )  # fmt: skip
 
 URL = Text(
@@ -56,7 +56,7 @@ PORT = Whole(
 )  # fmt: skip
 BASE_PATH = Text(
     "hoodie.write.lock.zookeeper.base_path", like="node path", read_by=_ZOOKEEPER,
-    says="Under which node the lock lies.",
+    says="The node under which the lock lies.",
 )  # fmt: skip
 LOCK_KEY = Text(
     "hoodie.write.lock.zookeeper.lock_key", like="node name", read_by=_ZOOKEEPER,
@@ -64,11 +64,11 @@ LOCK_KEY = Text(
 )  # fmt: skip
 SESSION_MS = Whole(
     "hoodie.write.lock.zookeeper.session_timeout_ms", 60_000, 100, 3_600_000, "milliseconds",
-    read_by=_ZOOKEEPER, says="When the servers give a silent holder's lock away.",
+    read_by=_ZOOKEEPER, says="After how long the servers release a silent holder's lock.",
 )  # fmt: skip
 CONNECTION_MS = Whole(
     "hoodie.write.lock.zookeeper.connection_timeout_ms", 15_000, 1, 3_600_000, "milliseconds",
-    read_by=_ZOOKEEPER, says="How long a connection is waited for.",
+    read_by=_ZOOKEEPER, says="How long to wait for a connection.",
 )  # fmt: skip
 AUTH = Text(
     "hoodie.mainstem.lock.zookeeper.auth", like="digest:user:password", read_by=_ZOOKEEPER,
@@ -76,7 +76,7 @@ AUTH = Text(
 )  # fmt: skip
 TABLE_BASE = Text(
     "hoodie.base.path", like="the table's path", read_by=_ZOOKEEPER,
-    says="The path as Java jobs spell it, of which the implicit lock node is a hash.",
+    says="The table's path as Java jobs spell it; the implicit lock node is its hash.",
 )  # fmt: skip
 
 #: what all writers must agree on besides the provider; a table's properties may hold it

@@ -20,58 +20,59 @@ INDEX_TIMEOUT = Whole(
 )  # fmt: skip
 STATS_GROUPS = Whole(
     "hoodie.metadata.index.column.stats.file.group.count", 2, 1, _GROUPS_MAX, "file groups", read_by=_BUILDS,
-    says="Of column statistics.",
+    says="File groups of column statistics.",
 )  # fmt: skip
 STATS_COLUMNS = Text(
     "hoodie.metadata.index.column.stats.column.list", like="column,...", read_by=_BUILDS,
-    says="The columns that statistics are kept of.",
+    says="The columns to keep statistics of.",
 )  # fmt: skip
 STATS_COLUMNS_MAX = Whole(
     "hoodie.metadata.index.column.stats.max.columns.to.index", 32, 1, 10_000, "columns", read_by=_BUILDS,
-    says="Where none are named: the first so many that have statistics.",
+    says="If none are named: how many of the first columns that can have statistics.",
 )  # fmt: skip
 PARTITION_STATS_GROUPS = Whole(
     "hoodie.metadata.index.partition.stats.file.group.count", 1, 1, _GROUPS_MAX, "file groups",
-    read_by=_BUILDS, says="Of statistics of partitions.",
+    read_by=_BUILDS, says="File groups of partition statistics.",
 )  # fmt: skip
 BLOOM_GROUPS = Whole(
     "hoodie.metadata.index.bloom.filter.file.group.count", 4, 1, _GROUPS_MAX, "file groups", read_by=_BUILDS,
-    says="Of Bloom filters.",
+    says="File groups of Bloom filters.",
 )  # fmt: skip
 EXPRESSION_GROUPS = Whole(
     "hoodie.metadata.index.expression.file.group.count", 2, 1, _GROUPS_MAX, "file groups", read_by=_BUILDS,
-    says="Of an expression index.",
+    says="File groups of an expression index.",
 )  # fmt: skip
 RECORD_GROUPS_MIN = Whole(
     "hoodie.metadata.global.record.level.index.min.filegroup.count", 10, 1, _GROUPS_MAX, "file groups",
     aliases=("hoodie.metadata.record.index.min.filegroup.count",), read_by=_BUILDS,
-    says="Least of a record index for the whole table, and of a secondary index.",
+    says="Least file groups of a record index for the whole table, and of a secondary index.",
 )  # fmt: skip
 RECORD_GROUPS_MAX = Whole(
     "hoodie.metadata.global.record.level.index.max.filegroup.count", 10_000, 1, _GROUPS_MAX, "file groups",
-    aliases=("hoodie.metadata.record.index.max.filegroup.count",), read_by=_BUILDS, says="Most of the same.",
+    aliases=("hoodie.metadata.record.index.max.filegroup.count",), read_by=_BUILDS,
+    says="Most file groups of the same.",
 )  # fmt: skip
 PARTITION_GROUPS_MIN = Whole(
     "hoodie.metadata.record.level.index.min.filegroup.count", 1, 1, _GROUPS_MAX, "file groups",
     aliases=("hoodie.metadata.partitioned.record.index.min.filegroup.count",), read_by=_BUILDS,
-    says="Least of a record index of a partitioned table, per partition.",
+    says="Least file groups per partition of a partitioned table's record index.",
 )  # fmt: skip
 PARTITION_GROUPS_MAX = Whole(
     "hoodie.metadata.record.level.index.max.filegroup.count", 10, 1, _GROUPS_MAX, "file groups",
     aliases=("hoodie.metadata.partitioned.record.index.max.filegroup.count",), read_by=_BUILDS,
-    says="Most of the same.",
+    says="Most file groups of the same.",
 )  # fmt: skip
 RECORD_GROUP_BYTES = Whole(
     "hoodie.metadata.record.index.max.filegroup.size", 1024**3, 48, 2**40, "bytes", read_by=_BUILDS,
-    says="A file group of a record index is planned for so much.",
+    says="Size that a file group of a record index is planned for.",
 )  # fmt: skip
 RECORD_GROWTH = Text(
     "hoodie.metadata.record.index.growth.factor", "2.0", like="number", read_by=_BUILDS,
-    says="How much a record index is expected to grow.",
+    says="By which factor a record index is expected to grow.",
 )  # fmt: skip
 UNSAFE_FOR_JAVA = Flag(
-    "hoodie.mainstem.index.unsafe.for.java", False, read_by="indexing.java_readers",
-    says="Indexes are built of which Java's readers fail or lose rows.",
+    "hoodie.mainstem.index.unsafe.for.java", False, read_by="indexing.unsafe_for_java",
+    says="Allows indexes that make Java's readers fail or lose rows.",
 )  # fmt: skip
 
 # -- which a job asks for -------------------------------------------------------------------------------
@@ -82,7 +83,7 @@ COLUMN_STATS = Flag(
 )  # fmt: skip
 PARTITION_STATS = Flag(
     "hoodie.metadata.index.partition.stats.enable", False, read_by=_JOBS,
-    says="A job's table gets statistics of partitions.",
+    says="A job's table gets partition statistics.",
 )  # fmt: skip
 BLOOM_FILTERS = Flag(
     "hoodie.metadata.index.bloom.filter.enable", False, read_by=_JOBS,
@@ -106,15 +107,15 @@ PARTITIONS = Text(
 )  # fmt: skip
 PARTITIONS_INFLIGHT = Text(
     "hoodie.table.metadata.partitions.inflight", like="partition,...", read_by=_LISTED,
-    says="Partitions that are being built, and that every writer maintains already.",
+    says="Partitions that are being built; every writer already maintains them.",
 )  # fmt: skip
 DEFINITIONS_PATH = Text(
     "hoodie.table.index.defs.path", like="path", read_by="metadata.index_definitions",
-    says="Where the definitions of indexes are.",
+    says="Path of the index definitions.",
 )  # fmt: skip
 AUTO_DELETE = Flag(
     "hoodie.metadata.auto.delete.partitions", False, read_by="Java's writers",
-    says="Tables of ours tell Java's writers to remove no index that their own options do not name.",
+    says="False tells Java's writers not to remove indexes that their options do not name.",
 )  # fmt: skip
 LAYOUT_CLASS = Text(
     "hoodie.metadata.layout.class", like="class of Hudi's", read_by="metadata.metadata_table",

@@ -16,15 +16,15 @@ RECORD_KEY_OPTION = "hoodie.datasource.write.recordkey.field"
 PARTITION_OPTION = "hoodie.datasource.write.partitionpath.field"
 RECORD_KEY_FIELDS = Text(
     "hoodie.table.recordkey.fields", like="column,...", table=True, aliases=(RECORD_KEY_OPTION,),
-    read_by=_TABLE, says="The columns that tell a row from others.",
+    read_by=_TABLE, says="The columns that identify a row.",
 )  # fmt: skip
 PARTITION_FIELDS = Text(
     "hoodie.table.partition.fields", like="column[:kind],...", table=True, aliases=(PARTITION_OPTION,),
-    read_by=_TABLE, says="The columns that name a row's folder; with kinds under a CUSTOM key generator.",
+    read_by=_TABLE, says="The columns that make a row's folder; for CUSTOM key generators `field:KIND`.",
 )  # fmt: skip
 HIVE_STYLE = Flag(
     "hoodie.datasource.write.hive_style_partitioning", False, table=True, read_by=_TABLE,
-    says="Folders `city=Rome` in place of `Rome`.",
+    says="Folders are named `city=Rome` instead of `Rome`.",
 )  # fmt: skip
 URL_ENCODE = Flag(
     "hoodie.datasource.write.partitionpath.urlencode", False, table=True, read_by=_TABLE,
@@ -32,42 +32,42 @@ URL_ENCODE = Flag(
 )  # fmt: skip
 SLASH_DATES = Flag(
     "hoodie.datasource.write.slash.separated.date.partitioning", False, table=True, read_by=_TABLE,
-    says="Folders `2026/01/10` of dates.",
+    says="Dates make folders such as `2026/01/10`.",
 )  # fmt: skip
 KEY_GENERATOR_OPTION = "hoodie.datasource.write.keygenerator.type"
 KEY_GENERATOR = Choice(
     "hoodie.table.keygenerator.type", "", ("SIMPLE", "COMPLEX", "NON_PARTITION", "TIMESTAMP", "CUSTOM"),
     table=True, aliases=(KEY_GENERATOR_OPTION,), read_by=_KEYS,
-    says="How keys and folders are made of columns; by default what key and partition fields imply.",
+    says="How keys and folders are made from columns; by default, as key and partition fields imply.",
 )  # fmt: skip
 #: what jobs call it
 KEY_GENERATOR_CLASS_OPTION = "hoodie.datasource.write.keygenerator.class"
 KEY_GENERATOR_CLASS = Text(
     "hoodie.table.keygenerator.class", like="class of Hudi's", aliases=(KEY_GENERATOR_CLASS_OPTION,),
-    read_by=_KEYS, says="The same by Hudi's class name.",
+    read_by=_KEYS, says="The key generator by Hudi's class name.",
 )  # fmt: skip
 PARTITION_EXTRACTOR = Text(
     "hoodie.table.partition_extractor_class", like="class of Hudi's", read_by=_KEYS,
-    says="Tells of a table that may have slash-separated dates as folders.",
+    says="Shows that a table may have slash-separated dates as folders.",
 )  # fmt: skip
 CONSISTENT_TIMESTAMP = Flag(
     "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled", False, read_by=_KEYS,
-    says="Timestamps in keys are local texts instead of numbers.",
+    says="Timestamps in keys are local texts, not numbers.",
 )  # fmt: skip
 # What record keys of one field look like under a COMPLEX key generator (HUDI-7001). The first is what newer
 # Hudi stores in a table; without it the second decides in tables of version 8, where Hudi 1.1 and later write
 # only if the third is false.
 KEY_ENCODING = Choice(
     "hoodie.table.complex.keygen.encoding", "FIELD_PREFIXED", ("FIELD_PREFIXED", "VALUE_ONLY"), read_by=_KEYS,
-    says="Record keys of one field under a COMPLEX key generator: `field:value` or `value`.",
+    says="How a COMPLEX key generator writes record keys of one field: `field:value` or `value`.",
 )  # fmt: skip
 NEW_ENCODING = Flag(
     "hoodie.write.complex.keygen.new.encoding", False, read_by=_KEYS,
-    says="The same of tables of version 8 that do not say: true for `value`.",
+    says="The same for tables of version 8 that do not record it: true for `value`.",
 )  # fmt: skip
 ENCODING_VALIDATION = Flag(
     "hoodie.write.complex.keygen.validation.enable", True, read_by=_KEYS,
-    says="Refuse such tables of version 8 until somebody says how their keys are written.",
+    says="Such tables of version 8 are refused until this is false.",
 )  # fmt: skip
 
 # -- folders of times (TimestampBasedKeyGenerator) -------------------------------------------------------
@@ -82,21 +82,21 @@ def _time(name: str, default: str, like: str, says: str) -> Text:
 
 TIME_TYPE = _time("timestamp.type", "", "Hudi's types", "What the partition column holds: numbers or texts.")
 TIME_UNIT = _time("timestamp.scalar.time.unit", "SECONDS", "unit of time", "Unit of SCALAR numbers.")
-TIME_INPUT_FORMAT = _time("input.dateformat", "", "Java pattern,...", "How texts are read.")
+TIME_INPUT_FORMAT = _time("input.dateformat", "", "Java pattern,...", "Pattern by which texts are read.")
 TIME_INPUT_DELIMITER = _time(
-    "input.dateformat.list.delimiter.regex", ",", "regular expression", "What separates these patterns."
+    "input.dateformat.list.delimiter.regex", ",", "regular expression", "Separates several input patterns."
 )
-TIME_OUTPUT_FORMAT = _time("output.dateformat", "", "Java pattern", "How folders are written.")
-TIME_ZONE = _time("timezone", "", "IANA name", "Zone of both.")
-TIME_INPUT_ZONE = _time("input.timezone", "", "IANA name", "Zone of texts without one.")
-TIME_OUTPUT_ZONE = _time("output.timezone", "", "IANA name", "Zone of folders.")
+TIME_OUTPUT_FORMAT = _time("output.dateformat", "", "Java pattern", "Pattern of the folders.")
+TIME_ZONE = _time("timezone", "", "IANA name", "Zone of input and output.")
+TIME_INPUT_ZONE = _time("input.timezone", "", "IANA name", "Zone of input texts that name none.")
+TIME_OUTPUT_ZONE = _time("output.timezone", "", "IANA name", "Zone of the folders.")
 TIME_OPTIONS = (
     TIME_TYPE, TIME_UNIT, TIME_INPUT_FORMAT, TIME_INPUT_DELIMITER, TIME_OUTPUT_FORMAT, TIME_ZONE,
     TIME_INPUT_ZONE, TIME_OUTPUT_ZONE,
 )  # fmt: skip
 TIME_PARSER = Text(
     "hoodie.keygen.datetime.parser.class", "org.apache.hudi.keygen.parser.HoodieDateTimeParser",
-    like="class of Hudi's", read_by="layout.time_partitions", says="Other parsers than Hudi's are refused.",
+    like="class of Hudi's", read_by="layout.time_partitions", says="Parsers other than Hudi's are refused.",
 )  # fmt: skip
 
 # -- buckets --------------------------------------------------------------------------------------------
@@ -115,11 +115,11 @@ INDEX_TYPE = Choice(
 )  # fmt: skip
 BUCKET_ENGINE = Choice(
     "hoodie.index.bucket.engine", "SIMPLE", ("SIMPLE",), table=True, read_by=_TABLE,
-    says="Bucket counts that change are not written: Hudi allows none beside other writers.",
+    says="Tables whose bucket counts change are not written: Hudi has none beside concurrent writers.",
 )  # fmt: skip
 BUCKET_EXPRESSIONS = Text(
     "hoodie.bucket.index.partition.expressions", read_by="flink",
-    says="Bucket counts per partition are refused: give one for all.",
+    says="Bucket counts per partition are refused; give one count for all.",
 )  # fmt: skip
 BUCKET_RULE = Text(
     "hoodie.bucket.index.partition.rule",
@@ -129,5 +129,5 @@ BUCKET_RULE = Text(
 )
 VECTOR_COLUMNS = Text(
     "hoodie.vector.columns", like="column:dimension,...", read_by="flink",
-    says="Of a new table: arrays that are vectors. In base files' footers: where vectors are.",
+    says="For a new table: which arrays are vectors. In a base file's footer: which columns are vectors.",
 )  # fmt: skip

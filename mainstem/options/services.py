@@ -1,11 +1,11 @@
-"""Options of table services: when each runs, and how (``services.run_options`` says what switches mean)."""
+"""Options of table services: when each runs (``services.service_switches`` says what they mean), and how."""
 
 from __future__ import annotations
 
 from mainstem.limits import GIB, MIB
 from mainstem.options.declaration import Choice, Flag, Option, Text, Whole
 
-_RUN, _COMPACTION, _CLEANING = "services.run_options", "services.compaction_plan", "services.clean_plan"
+_RUN, _COMPACTION, _CLEANING = "services.service_switches", "services.compaction_plan", "services.clean_plan"
 _LOGS, _ARCHIVING, _LEVELS = "services.log_compaction_plan", "services.archive_plan", "lsm_archive"
 _METADATA = "services.metadata"
 _TRIGGERS = (
@@ -20,11 +20,11 @@ SERVICES_AUTOMATIC = Flag(
     says="Services run beside commits as Hudi's defaults say; true in streams.",
 )  # fmt: skip
 COMPACT_INLINE = Flag(
-    "hoodie.compact.inline", False, read_by=_RUN, says="A commit compacts, if that is due, and waits."
+    "hoodie.compact.inline", False, read_by=_RUN, says="A commit compacts if that is due, and waits for it."
 )
 SCHEDULE_INLINE = Flag(
     "hoodie.compact.schedule.inline", False, read_by=_RUN,
-    says="A commit plans a compaction, if that is due, and leaves it to others.",
+    says="A commit plans a compaction if that is due, and leaves it to others.",
 )  # fmt: skip
 COMPACT_ASYNC = Flag(
     "hoodie.datasource.compaction.async.enable", True, read_by=_RUN,
@@ -32,7 +32,7 @@ COMPACT_ASYNC = Flag(
 )  # fmt: skip
 STREAMING_OFF = Flag(
     "hoodie.datasource.write.streaming.disable.compaction", False, read_by=_RUN,
-    says="true leaves compactions out.",
+    says="true: no compactions in streams.",
 )  # fmt: skip
 FLINK_SCHEDULE = Flag(
     "compaction.schedule.enabled", True, read_by=_RUN, says="Flink's: whether compactions are planned."
@@ -60,7 +60,7 @@ LOG_COMPACT_INLINE = Flag(
     "hoodie.log.compaction.inline",
     False,
     read_by=_RUN,
-    says="A commit compacts logs, if that is due, and waits.",
+    says="A commit compacts logs if that is due, and waits for it.",
 )
 
 #: the switches, which decide what runs when
@@ -78,11 +78,11 @@ COMPACTION_TRIGGER = Choice(
 )  # fmt: skip
 COMPACTION_COMMITS = Whole(
     "hoodie.compact.inline.max.delta.commits", 5, 1, 10**9, "commits", flink="compaction.delta_commits",
-    read_by=_COMPACTION, says="So many commits since the last one make it due.",
+    read_by=_COMPACTION, says="How many commits since the last one make it due.",
 )  # fmt: skip
 COMPACTION_SECONDS = Whole(
     "hoodie.compact.inline.max.delta.seconds", 3600, 1, 10**9, "seconds", flink="compaction.delta_seconds",
-    read_by=_COMPACTION, says="So much time since the last one makes it due.",
+    read_by=_COMPACTION, says="How much time since the last one makes it due.",
 )  # fmt: skip
 COMPACTION_STRATEGY = Text(
     "hoodie.compaction.strategy",
@@ -91,11 +91,11 @@ COMPACTION_STRATEGY = Text(
 )  # fmt: skip
 TARGET_IO = Whole(
     "hoodie.compaction.target.io", 500 * 1024, 1, 10**12, "MB", flink="compaction.target_io",
-    read_by=_COMPACTION, says="What one plan reads and writes at most.",
+    read_by=_COMPACTION, says="The most that one plan reads and writes.",
 )  # fmt: skip
 LOG_BYTES_MIN = Whole(
     "hoodie.compaction.logfile.size.threshold", 0, 0, 2**62, "bytes", read_by=_COMPACTION,
-    says="File groups with less in their logs wait.",
+    says="File groups with smaller logs wait.",
 )  # fmt: skip
 LOG_FILES_MIN = Whole(
     "hoodie.compaction.logfile.num.threshold", 0, 0, 10**9, "files", read_by=_COMPACTION,
@@ -106,14 +106,14 @@ MERGE_MEMORY = Whole(
 )
 COMPACTION_MEMORY = Whole(
     "hoodie.memory.compaction.max.size", GIB, MIB, 2**50, "bytes", read_by=_COMPACTION,
-    says="Memory of a compaction's merge; by default that of all merges.",
+    says="Memory of a compaction's merge; by default that of any merge.",
 )  # fmt: skip
 
 # -- log compaction --------------------------------------------------------------------------------------
 
 LOG_BLOCKS_MIN = Whole(
     "hoodie.log.compaction.blocks.threshold", 5, 1, 10**6, "blocks", read_by=_LOGS,
-    says="So many blocks in a file group's logs make it due.",
+    says="How many blocks in a file group's logs make it due.",
 )  # fmt: skip
 BESIDE_WRITERS = Flag(
     "hoodie.mainstem.log.compaction.beside.writers", False, read_by=_LOGS,
@@ -129,16 +129,16 @@ CLEAN_POLICY = Choice(
 )  # fmt: skip
 CLEAN_COMMITS = Whole(
     "hoodie.clean.commits.retained", 10, 1, 10**9, "commits", flink="clean.retain_commits",
-    aliases=("hoodie.cleaner.commits.retained",), read_by=_CLEANING, says="Commits whose view is kept.",
+    aliases=("hoodie.cleaner.commits.retained",), read_by=_CLEANING, says="How many commits' views are kept.",
 )  # fmt: skip
 CLEAN_VERSIONS = Whole(
     "hoodie.clean.fileversions.retained", 3, 1, 10**9, "file slices", flink="clean.retain_file_versions",
     aliases=("hoodie.cleaner.fileversions.retained",), read_by=_CLEANING,
-    says="File slices of each group that are kept.",
+    says="How many file slices of each group are kept.",
 )  # fmt: skip
 CLEAN_HOURS = Whole(
     "hoodie.clean.hours.retained", 24, 1, 10**6, "hours", flink="clean.retain_hours",
-    aliases=("hoodie.cleaner.hours.retained",), read_by=_CLEANING, says="Hours whose views are kept.",
+    aliases=("hoodie.cleaner.hours.retained",), read_by=_CLEANING, says="For how many hours views are kept.",
 )  # fmt: skip
 CLEAN_TRIGGER = Choice(
     "hoodie.clean.trigger.strategy", "NUM_COMMITS", ("NUM_COMMITS",), read_by=_CLEANING,
@@ -146,11 +146,11 @@ CLEAN_TRIGGER = Choice(
 )  # fmt: skip
 CLEAN_TRIGGER_COMMITS = Whole(
     "hoodie.clean.trigger.max.commits", 1, 1, 10**9, "commits", aliases=("hoodie.clean.max.commits",),
-    read_by=_CLEANING, says="So many commits since the last one make it due.",
+    read_by=_CLEANING, says="How many commits since the last one make it due.",
 )  # fmt: skip
 CLEAN_INCREMENTAL = Flag(
     "hoodie.clean.incremental.enabled", True, aliases=("hoodie.cleaner.incremental.mode",),
-    read_by=_CLEANING, says="Only partitions written since the last clean are looked at.",
+    read_by=_CLEANING, says="A clean examines only partitions written since the last one.",
 )  # fmt: skip
 METADATA_CLEAN_DERIVED = Flag(
     "hoodie.metadata.derive.from.datatable.clean.policy", True, read_by=_CLEANING,
@@ -161,11 +161,11 @@ METADATA_CLEAN_DERIVED = Flag(
 
 ARCHIVE_MIN = Whole(
     "hoodie.keep.min.commits", 20, 1, 10**9, "commits", flink="archive.min_commits", read_by=_ARCHIVING,
-    says="Commits that archiving leaves on the active timeline.",
+    says="How many commits archiving leaves on the active timeline.",
 )  # fmt: skip
 ARCHIVE_MAX = Whole(
     "hoodie.keep.max.commits", 30, 1, 10**9, "commits", flink="archive.max_commits", read_by=_ARCHIVING,
-    says="More commits than these make it due.",
+    says="More commits than this make archiving due.",
 )  # fmt: skip
 BEYOND_SAVEPOINT = Flag(
     "hoodie.archive.beyond.savepoint", False, read_by=_ARCHIVING,
@@ -173,19 +173,19 @@ BEYOND_SAVEPOINT = Flag(
 )  # fmt: skip
 BLOCK_ON_CLEAN = Flag(
     "hoodie.archive.block.on.latest.clean.ectr", False, read_by=_ARCHIVING,
-    says="Nothing is archived that the last clean did not pass.",
+    says="Instants that the last clean has not passed are not archived.",
 )  # fmt: skip
 LEVEL_FILES = Whole(
     "hoodie.timeline.compaction.batch.size", 10, 2, 10_000, "files", read_by=_LEVELS,
-    says="So many files of a level of the archive are merged into one of the next.",
+    says="How many files of one level of the archive are merged into one of the next.",
 )  # fmt: skip
 LEVEL_BYTES = Whole(
     "hoodie.timeline.compaction.target.file.max.bytes", 1_048_576_000, 1, 2**62, "bytes", read_by=_LEVELS,
-    says="A file of the archive that is larger is not merged again.",
+    says="Larger files of the archive are not merged again.",
 )  # fmt: skip
 MANIFESTS = Whole(
     "hoodie.timeline.manifest.retained.versions", 3, 1, 10_000, "versions", read_by=_LEVELS,
-    says="Versions of the archive that stay for readers.",
+    says="How many versions of the archive are kept for readers.",
 )  # fmt: skip
 
 # -- the metadata table's ----------------------------------------------------------------------------------
@@ -193,11 +193,11 @@ MANIFESTS = Whole(
 METADATA_COMMITS = Whole(
     "hoodie.metadata.compact.max.delta.commits", 10, 1, 10**9, "commits",
     flink="metadata.compaction.delta_commits", read_by=_METADATA,
-    says="So many commits since its last compaction make the next due.",
+    says="How many commits since its last compaction make the next due.",
 )  # fmt: skip
 METADATA_SECONDS = Whole(
     "hoodie.metadata.compact.max.delta.seconds", 7200, 1, 10**9, "seconds", read_by=_METADATA,
-    says="So much time since its last compaction makes the next due.",
+    says="How much time since its last compaction makes the next due.",
 )  # fmt: skip
 METADATA_TRIGGER = Choice(
     "hoodie.metadata.compact.trigger.strategy", "NUM_COMMITS", _TRIGGERS, read_by=_METADATA,

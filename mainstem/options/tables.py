@@ -22,12 +22,12 @@ TABLE_NAME = Text(
 )  # fmt: skip
 DATABASE_NAME = Text(
     "hoodie.database.name", table=True, aliases=("hoodie.datasource.write.database.name",), read_by=_TABLE,
-    says="The name of its database; part of the checksum.",
+    says="The name of its database; part of the checksum too.",
 )  # fmt: skip
 TABLE_TYPE = Choice(
     "hoodie.table.type", "COPY_ON_WRITE", ("COPY_ON_WRITE", "MERGE_ON_READ"), flink="table.type", table=True,
     aliases=(TABLE_TYPE_OPTION,), read_by=_TABLE,
-    says="Both are read; MERGE_ON_READ alone is made and written.",
+    says="Both are read; only MERGE_ON_READ tables are created and written.",
 )  # fmt: skip
 TABLE_VERSION = Whole(
     "hoodie.table.version", 9, 8, 9, table=True, aliases=(TABLE_VERSION_OPTION,), read_by=_TABLE,
@@ -35,7 +35,7 @@ TABLE_VERSION = Whole(
 )  # fmt: skip
 INITIAL_VERSION = Whole(
     "hoodie.table.initial.version", 9, 8, 9, read_by="nobody",
-    says="The version that the table was made with.",
+    says="The version that the table was created with.",
 )  # fmt: skip
 TABLE_CHECKSUM = Text(
     "hoodie.table.checksum", read_by=_TABLE,
@@ -43,7 +43,7 @@ TABLE_CHECKSUM = Text(
 )  # fmt: skip
 CREATE_SCHEMA = Text(
     "hoodie.table.create.schema", like="Avro schema", read_by=_TABLE,
-    says="The schema until the first commit tells another.",
+    says="The schema until the first commit records one.",
 )  # fmt: skip
 LAYOUT_VERSION = Whole(
     "hoodie.timeline.layout.version", 2, 2, 2, read_by=_TABLE, says="Layout of the timeline's folder."
@@ -66,7 +66,7 @@ ARCHIVE_FOLDER = Text(
 )
 TIMEZONE = Choice(
     "hoodie.table.timeline.timezone", "LOCAL", ("LOCAL", "UTC"), table=True, read_by=_TABLE,
-    says="Zone of instant times; tables are made with UTC.",
+    says="Zone of instant times; tables are created with UTC.",
 )  # fmt: skip
 TABLE_FORMAT = Choice(
     "hoodie.table.format", "native", ("NATIVE",), read_by=_TABLE, says="Tables of other formats are refused."
@@ -95,7 +95,7 @@ MERGE_MODE = Choice(
 #: the spelling of Hudi 1.0
 PRECOMBINE = Text(
     "hoodie.table.precombine.field", read_by="merge.rules",
-    says="The ordering field in Hudi 1.0's words; written to tables of version 8 beside the newer one.",
+    says="Hudi 1.0's name of the ordering field; tables of version 8 have it beside the newer one.",
 )  # fmt: skip
 #: what jobs call them
 ORDERING_OPTION = "hoodie.datasource.write.precombine.field"
@@ -107,12 +107,12 @@ ORDERING_FIELDS = Text(
 PARTIAL_UPDATES = Choice(
     "hoodie.table.partial.update.mode", "", ("IGNORE_DEFAULTS", "FILL_UNAVAILABLE"), table=True,
     aliases=("hoodie.write.partial.update.mode",), read_by="merge.rules",
-    says="Which values of a row mean that the older value stays; version 9 only.",
+    says='Which values in a new row mean "keep the older value"; version 9 only.',
 )  # fmt: skip
 PAYLOAD_CLASS = Text(
     "hoodie.compaction.payload.class", like="class of Hudi's", read_by="merge.rules",
     aliases=("hoodie.datasource.write.payload.class",), flink="payload.class",
-    says="Hudi's older word for the merge mode; classes that mainstem does not have are refused.",
+    says="Hudi's older way to choose the merge mode; classes that mainstem does not know are refused.",
 )  # fmt: skip
 STRATEGY_ID = Text(
     "hoodie.record.merge.strategy.id", like="UUID", read_by="merge.rules",
@@ -132,7 +132,7 @@ DELETE_MARKER = Text(
 UNAVAILABLE = Text(
     "hoodie.write.partial.update.unavailable.value", read_by="merge.rules",
     aliases=("hoodie.record.merge.property.hoodie.write.partial.update.unavailable.value",),
-    says="Under FILL_UNAVAILABLE the text that stands for 'keep the older value'.",
+    says='The text that means "keep the older value" under FILL_UNAVAILABLE.',
 )  # fmt: skip
 
 # -- what is followed anyway, and refused otherwise -----------------------------------------------------
@@ -140,17 +140,17 @@ UNAVAILABLE = Text(
 POPULATE_META_FIELDS = Flag(
     "hoodie.populate.meta.fields", True, read_by=_TABLE, only=("true",),
     why="rows without meta columns cannot be written",
-    says="Tables without Hudi's five meta columns are read only.",
+    says="Tables without Hudi's five meta columns can only be read.",
 )  # fmt: skip
 DROP_PARTITION_COLUMNS = Flag(
     "hoodie.datasource.write.drop.partition.columns", False, read_by=_TABLE, only=("false",),
     why="columns would be dropped",
-    says="Partition columns that are in no file are read from paths; such tables are not written.",
+    says="Partition columns that no file holds are read from paths; such tables are not written.",
 )  # fmt: skip
 CDC_ENABLED = Flag(
     "hoodie.table.cdc.enabled", False, read_by="readers.changes", only=("false",),
     why="change data capture files are not written",
-    says="Tables with change data capture are read; none is written.",
+    says="Tables with change data capture are read, not written.",
 )  # fmt: skip
 CDC_MODE = Choice(
     "hoodie.table.cdc.supplemental.logging.mode", "DATA_BEFORE_AFTER",
@@ -174,51 +174,51 @@ AUTO_UPGRADE = Flag(
 )  # fmt: skip
 COMBINE_UPSERTS = Flag(
     "hoodie.combine.before.upsert", True, read_by=_ENGINES, only=("true",),
-    why="a batch is always combined when it is read", says="Followed anyway.",
+    why="a batch is always combined when it is read", says="Always this value.",
 )  # fmt: skip
 COMBINE_INSERTS = Flag(
     "hoodie.combine.before.insert", True, read_by=_ENGINES, only=("true",),
-    why="inserts are upserts: a key is never there twice", says="Followed anyway.",
+    why="inserts are upserts, so no key occurs twice", says="Always this value.",
 )  # fmt: skip
 COMBINE_DELETES = Flag(
     "hoodie.combine.before.delete", True, read_by=_ENGINES, only=("true",), why="a key is deleted once",
-    says="Followed anyway.",
+    says="Always this value.",
 )  # fmt: skip
 DROP_DUPLICATES = Flag(
     "hoodie.datasource.write.insert.drop.duplicates", False, read_by=_ENGINES, only=("false",),
-    why="rows would be dropped", says="Followed anyway.",
+    why="rows would be dropped", says="Always this value.",
 )  # fmt: skip
 DUPLICATES_POLICY = Choice(
     "hoodie.datasource.insert.dup.policy", "none", ("none",), read_by=_ENGINES, only=("none",),
-    why="inserts are upserts", says="Followed anyway.",
+    why="inserts are upserts", says="Always this value.",
 )  # fmt: skip
 IGNORE_FAILED = Flag(
     "hoodie.datasource.write.streaming.ignore.failed.batch", False, read_by=_ENGINES, only=("false",),
-    why="rows of a failed batch would be lost", says="Followed anyway.",
+    why="rows of a failed batch would be lost", says="Always this value.",
 )  # fmt: skip
 HIVE_SYNC = Flag(
     "hoodie.datasource.hive_sync.enable", False, read_by=_ENGINES, only=("false",),
-    why="no catalog is synchronised", says="Followed anyway.",
+    why="no catalog is synchronised", says="Always this value.",
 )  # fmt: skip
 META_SYNC = Flag(
     "hoodie.datasource.meta.sync.enable", False, read_by=_ENGINES, only=("false",),
-    why="no catalog is synchronised", says="Followed anyway.",
+    why="no catalog is synchronised", says="Always this value.",
 )  # fmt: skip
 CLUSTER_INLINE = Flag(
     "hoodie.clustering.inline", False, read_by=_ENGINES, only=("false",),
-    why="clustering breaks non-blocking writers", says="Followed anyway.",
+    why="clustering breaks non-blocking writers", says="Always this value.",
 )  # fmt: skip
 CLUSTER_ASYNC = Flag(
     "hoodie.clustering.async.enabled", False, read_by=_ENGINES, only=("false",),
-    why="clustering breaks non-blocking writers", says="Followed anyway.",
+    why="clustering breaks non-blocking writers", says="Always this value.",
 )  # fmt: skip
 ADJUST_LOCK = Flag(
     "hoodie.auto.adjust.lock.configs", False, read_by=_ENGINES, only=("false",),
-    why="it would replace the table lock by one that holds in one process only", says="Followed anyway.",
+    why="it would replace the table lock with one that holds in one process only", says="Always this value.",
 )  # fmt: skip
 MARKERS_TYPE = Choice(
     "hoodie.write.markers.type", "direct", ("direct",), read_by=_ENGINES, only=("direct",),
-    why="markers are DIRECT", says="Followed anyway.",
+    why="markers are DIRECT", says="Always this value.",
 )  # fmt: skip
 TIMELINE_SERVER = Flag(
     "hoodie.embed.timeline.server", True, read_by=_ENGINES, only=("true", "false"),
@@ -226,13 +226,13 @@ TIMELINE_SERVER = Flag(
 )  # fmt: skip
 EXCLUSIVE = Flag(
     "hoodie.mainstem.exclusive", False, table=True, read_by="publish",
-    says="All writers are mainstem's: the clocks' skew is not waited out after a commit.",
+    says="Declares that all writers are mainstem's: commits then need not wait out the clocks' skew.",
 )  # fmt: skip
 LOCAL_ZONE = Text(
     "hoodie.mainstem.timeline.zone", like="IANA name", read_by="writers",
-    says="Zone of the instants of a table whose timeline is LOCAL.",
+    says="Zone of the instants if the table's timeline zone is LOCAL.",
 )  # fmt: skip
 REBUILD = Text(
     "hoodie.mainstem.metadata.rebuild", like="partition,...", read_by="metadata",
-    says="A table's own: partitions of its metadata table that are to be built again.",
+    says="Set by mainstem in a table: partitions of its metadata table that must be rebuilt.",
 )  # fmt: skip

@@ -9,7 +9,7 @@ _MADE, _REFRESHED = "vectors.index", "services (rounds)"
 
 VECTOR_ENGINE = Text(
     "hoodie.mainstem.vector.engine", "hnsw", like="hnsw, faiss, jvector, flat", read_by=_MADE,
-    says="The library that searches a new index.",
+    says="The library that builds and searches a new index.",
 )  # fmt: skip
 VECTOR_METRIC = Text(
     "hoodie.mainstem.vector.metric", "cosine", like="cosine, l2, dot_product", read_by=_MADE,
@@ -17,7 +17,7 @@ VECTOR_METRIC = Text(
 )  # fmt: skip
 VECTOR_CLUSTERS = Whole(
     "hoodie.mainstem.vector.clusters", 0, 0, VECTOR_CLUSTERS_MAX, "graphs", read_by=_MADE,
-    says="Into how many graphs a new index is cut; 0 leaves it to the number of rows.",
+    says="How many graphs a new index consists of; 0 chooses by the number of rows.",
 )  # fmt: skip
 VECTOR_AFTER_COMPACTION = Flag(
     "hoodie.mainstem.vector.refresh.after.compaction", True, read_by=_REFRESHED,
@@ -25,5 +25,5 @@ VECTOR_AFTER_COMPACTION = Flag(
 )  # fmt: skip
 VECTOR_FRESH_PERCENT = Whole(
     "hoodie.mainstem.vector.refresh.fresh.percent", 20, 0, 100, "percent", read_by=_REFRESHED,
-    says="So many vectors that the index does not hold make a refresh due.",
+    says="How many vectors that the index lacks, in percent, make a refresh due.",
 )  # fmt: skip

@@ -10,19 +10,19 @@ _OPEN = "writers"
 
 SKEW_MS = Whole(
     "hoodie.time.generator.max_expected_clock_skew_ms", 200, 0, 600_000, "ms", read_by="publish",
-    says="How far the clocks of two writers may differ; waited out under the lock by each commit.",
+    says="How far two writers' clocks may differ; each commit waits this long under the lock.",
 )  # fmt: skip
 HEARTBEAT_MS = Whole(
     "hoodie.client.heartbeat.interval_in_ms", 60_000, 100, 86_400_000, "ms", read_by="truetime.heartbeats",
-    says="How often a writer says that it lives.",
+    says="How often a writer updates its heartbeat.",
 )  # fmt: skip
 HEARTBEAT_MISSES = Whole(
     "hoodie.client.heartbeat.tolerable.misses", 2, 1, 1_000, "heartbeats", read_by="truetime.heartbeats",
-    says="How many may be missing before a writer counts as dead.",
+    says="How many heartbeats a writer may miss before it counts as dead.",
 )  # fmt: skip
 CONCURRENCY = Choice(
     "hoodie.write.concurrency.mode", NBCC, (NBCC, "SINGLE_WRITER", "OPTIMISTIC_CONCURRENCY_CONTROL"),
-    read_by=_OPEN, says="The first alone is written; others are refused.",
+    read_by=_OPEN, says="Writers accept only the first; they refuse others.",
 )  # fmt: skip
 #: the older name
 FAILED_WRITES_OLD = "hoodie.cleaner.policy.failed.writes"
@@ -47,7 +47,7 @@ WRITER_NAME = Text(
 )
 LOG_MAX = Whole(
     "hoodie.logfile.max.size", 1024**3, 1024, 2**40, "bytes", read_by="writers.append",
-    says="A log file that is larger is followed by another one.",
+    says="A log file that has grown beyond this is followed by a new one.",
 )  # fmt: skip
 BLOCK_FORMAT = Choice(
     "hoodie.logfile.data.block.format", "AVRO", ("AVRO", "PARQUET"), read_by="writers.append",
@@ -55,7 +55,7 @@ BLOCK_FORMAT = Choice(
 )  # fmt: skip
 PARTIAL_BLOCKS = Flag(
     "hoodie.mainstem.write.partial.blocks", False, read_by="writers.append",
-    says="`update_columns` of any table by IS_PARTIAL blocks, on some of which Hudi's Java readers fail.",
+    says="`update_columns` of any table writes IS_PARTIAL blocks; Hudi's Java readers fail on some of them.",
 )  # fmt: skip
 
 # -- columns --------------------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ SET_NULL = Flag(
 )  # fmt: skip
 RECONCILE = Flag(
     "hoodie.datasource.write.reconcile.schema", False, read_by="writers.transaction_schema",
-    says="Hudi's older word for the same.",
+    says="Hudi's older name for the same.",
 )  # fmt: skip
 
 # -- base files -----------------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ COMPRESSION = Text(
 )  # fmt: skip
 GROUP_BYTES = Whole(
     "hoodie.parquet.block.size", 120 * MIB, 1024, 2**40, "bytes", flink="write.parquet.block.size",
-    read_by="formats.base_file", says="Rows go to a new row group when they take so much memory.",
+    read_by="formats.base_file", says="A row group ends when its rows take this much memory.",
 )  # fmt: skip
 GZIP_LEVEL = Whole(
     "hoodie.mainstem.parquet.gzip.level", 3, 1, 9, read_by="formats.base_file",
@@ -89,11 +89,11 @@ BLOOM = Text(
 )  # fmt: skip
 BLOOM_ENTRIES = Text(
     "hoodie.index.bloom.num_entries", "60000", like="whole number", read_by="formats.base_file",
-    says="Keys that a filter is made for.",
+    says="How many keys a filter is made for.",
 )  # fmt: skip
 BLOOM_ERROR = Text(
     "hoodie.index.bloom.fpp", "0.000000001", like="number", read_by="formats.base_file",
-    says="Share of keys that a filter takes for there by mistake.",
+    says="Share of absent keys that a filter wrongly reports as present.",
 )  # fmt: skip
 BLOOM_TYPE = Text(
     "hoodie.bloom.index.filter.type", "DYNAMIC_V0", like="SIMPLE, DYNAMIC_V0", read_by="formats.base_file",
@@ -101,7 +101,7 @@ BLOOM_TYPE = Text(
 )  # fmt: skip
 BLOOM_ENTRIES_MAX = Text(
     "hoodie.bloom.index.filter.dynamic.max.entries", "100000", like="whole number",
-    read_by="formats.base_file", says="Keys up to which it grows.",
+    read_by="formats.base_file", says="How many keys it may grow to.",
 )  # fmt: skip
 
 #: options that a table's properties supply to writers that were given none; Hudi's Spark writers do the same

@@ -11,6 +11,7 @@ writes the target. The publisher would not change.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -50,8 +51,10 @@ class Epoch(Protocol):
     def published(self, target: str) -> bool:
         """Whether the target exists with the entry's content. Raises ``OSError``."""
 
-    def publish_ahead(self, target: str) -> None:
-        """As ``publish``, for the content that goes first; not yet durable."""
+    def publish_ahead(self, target: str, folders: Iterable[str]) -> None:
+        """As ``publish``, for the content that goes first. ``folders``: made durable with it, as far as they
+        are not yet; ``NotDurable`` if that fails. Nothing is lost then, as the other content is not visible.
+        """
 
     def published_ahead(self, target: str) -> bool:
         """As ``published``, for the content that goes first."""

@@ -41,10 +41,11 @@ listing of the folder also looks for the note of the table (``publish.table_iden
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from mainstem.errors import CorruptTable, LeaseLost, MainstemError, Unavailable
 from mainstem.publish.fence import Notes
+from mainstem.publish.fence_notes import notes_in
 from mainstem.publish.staging import delete_quietly
 from mainstem.publish.table_identity import check_same
 from mainstem.storage import paths
@@ -54,7 +55,6 @@ from mainstem.storage.protocol import Storage
 from mainstem.truetime.clock import Clock
 from mainstem.truetime.seams import Randomness
 
-FOREIGN_NOTE = "foreign"
 # Numbers have at most 18 digits: milliseconds until the year 2200, and five random digits.
 _CHANCE, _CHANCE_BITS = 10**5, 16
 _CLOCK_MS_MAX = 7_258_118_400_000
@@ -119,7 +119,7 @@ class LinkEpoch:
         check because of that while a ticket of the deleted marker's epoch can still be published
         (``tests/model``).
         """
-        self.notes = _notes_in(names)
+        self.notes = notes_in(names)
         numbers = ((paths.parse_ticket_epoch(name), name) for name in names)
         tickets = [name for number, name in numbers if number is not None and number < self.number]
         markers = sorted((n, name) for name in names if (n := paths.parse_epoch(name)) is not None)
@@ -153,11 +153,11 @@ class LinkEpoch:
     def published(self, target: str) -> bool:
         return links(self._storage).same_file(self._content or self.marker, target)
 
-    def publish_ahead(self, target: str) -> None:
+    def publish_ahead(self, target: str, folders: Iterable[str]) -> None:
         """Step 4, for the file that is published first. A rename cannot replace another section's file here:
         the target's name holds a time that only this section gives."""
         try:
-            links(self._storage).rename(self.ticket_ahead, target)
+            links(self._storage).rename(self.ticket_ahead, target, settle=folders)
         except FileNotFoundError as error:
             raise self._failed(self.ticket_ahead, target) from error
         self._ahead_waits = False
@@ -216,7 +216,7 @@ class LinkFence:
         """One listing of the folder."""
         names = self._storage.names(paths.FENCE)
         check_same(names, self._table, self._storage.base)
-        return _notes_in(names)
+        return notes_in(names)
 
     def enter(self, content: str | None = None, ahead: str | None = None) -> LinkEpoch:
         """Steps 1 and 2; once more above the greatest number if a greater marker turns up."""
@@ -255,33 +255,3 @@ class LinkFence:
 def greatest_epoch(names: Sequence[str]) -> int:
     """The greatest number of a marker among these names; 0 if there is none."""
     return max((n for n in map(paths.parse_epoch, names) if n is not None), default=0)
-
-
-def _notes_in(names: Sequence[str]) -> Notes:
-    newest = max(filter(None, map(paths.parse_newest_note, names)), default="")
-    return Notes(FOREIGN_NOTE in names, newest)
-
-
-def note_newest(storage: Storage, time: str) -> None:
-    """Note that no instant may get this time or an earlier one. Call it under the lock, before the file with
-    the newest time leaves the timeline.
-
-    A reader may have read up to that time, and would never see an instant at or below it.
-    """
-    try:
-        storage.put_new(paths.newest_note(time), b"", durable=True)
-    except FileExistsError:
-        return
-    storage.settle([], [paths.FENCE], durable=True)
-    for name in sorted(storage.names(paths.FENCE)):
-        noted = paths.parse_newest_note(name)
-        if noted is not None and noted < time:
-            storage.delete(f"{paths.FENCE}/{name}")
-
-
-def note_foreign_writer(storage: Storage, evidence: str) -> None:
-    """Remember for good that another kind of writer uses the table."""
-    try:
-        storage.put_new(f"{paths.FENCE}/{FOREIGN_NOTE}", evidence.encode(), durable=True)
-    except FileExistsError:
-        return

@@ -29,7 +29,7 @@ gives up.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Concatenate, Generic, ParamSpec, TypeVar
 
@@ -293,7 +293,10 @@ class Publisher:
             order.before_link(time)
             lease.check()
             target = f"{order.folder}/{order.target(time)}"
-            self._link(epoch.publish, epoch.published, target)
+            try:
+                self._link(epoch.publish, epoch.published, target, [order.folder])
+            except NotDurable as error:
+                raise _unsynced(target, error, self._seams.storage.base) from error
             self._last_time = time
             if ahead is not None and first is not None:
                 self._metadata_seen = self._metadata_reader.noted(ahead.name(first))
@@ -304,9 +307,8 @@ class Publisher:
     def _go_ahead(self, epoch: Epoch, lease: Lease, ahead: Ahead, time: str) -> None:
         """Publish the metadata table's file, durably: a crash must not keep only the data table's."""
         lease.check()
-        target = f"{paths.METADATA_TIMELINE}/{ahead.name(time)}"
-        self._link(epoch.publish_ahead, epoch.published_ahead, target, durable=False)
-        self._seams.storage.settle([], ahead.folders, durable=True)
+        target, folders = f"{paths.METADATA_TIMELINE}/{ahead.name(time)}", ahead.folders
+        self._link(lambda to: epoch.publish_ahead(to, folders), epoch.published_ahead, target, folders)
 
     def _refuse_beside_restore(self, timeline: ActiveTimeline, order: _Order[T]) -> None:
         """While a restore is pending, publish nothing else: the restore might remove it, or something that it
@@ -326,32 +328,37 @@ class Publisher:
         link: Callable[[str], None],
         linked: Callable[[str], bool],
         target: str,
-        *,
-        durable: bool = True,
+        folders: Sequence[str],
     ) -> None:
-        """Call ``link``. If it fails, ``linked`` tells whether the target is ours all the same."""
+        """Call ``link``, which also makes the names in ``folders`` durable. If it fails, ``linked`` tells
+        whether the target is ours all the same.
+
+        Raises ``NotDurable`` if the target is there, but a crash of the machine may take it away.
+        """
         storage = self._seams.storage
         try:
             link(target)
-        except NotDurable as error:
-            raise _unsynced(target, error, storage.base) from error
+        except NotDurable:
+            raise
         except (FileExistsError, LeaseLost) as error:
             # A network file system repeats a call whose reply was lost, and the repetition fails.
-            if self._applied(lambda: linked(target), target, error, durable):
+            if self._applied(lambda: linked(target), target, error, folders):
                 return
             if isinstance(error, LeaseLost):
                 raise
             raise LeaseLost(f"{target} was created by another holder of the lock") from error
         except OSError as error:
             # Only this section gives the target's name: if it exists, the link worked and its reply was lost.
-            if self._applied(lambda: storage.stat(target) is not None, target, error, durable):
+            if self._applied(lambda: storage.stat(target) is not None, target, error, folders):
                 return
             kind = "the disk is full" if error.errno == errno.ENOSPC else str(error)
             raise Unavailable(
                 f"publishing {target} failed: {kind}; nothing was published", table=storage.base
             ) from error
 
-    def _applied(self, look: Callable[[], bool], target: str, error: Exception, durable: bool) -> bool:
+    def _applied(
+        self, look: Callable[[], bool], target: str, error: Exception, folders: Sequence[str]
+    ) -> bool:
         """What ``look`` returns. Raises ``OutcomeUnknown`` if storage does not answer."""
         storage = self._seams.storage
         try:
@@ -362,11 +369,11 @@ class Publisher:
                 " visible; look at the timeline before writing again, delete nothing",
                 table=storage.base,
             ) from error
-        if applied and durable:
+        if applied:
             try:
-                storage.settle([], [target.rpartition("/")[0]], durable=True)
+                storage.settle([], folders, durable=True)
             except OSError as unsynced:
-                raise _unsynced(target, unsynced, storage.base) from unsynced
+                raise NotDurable(unsynced.errno, unsynced.strerror, target) from unsynced
         return applied
 
     # -- begin -------------------------------------------------------------------------------------
@@ -525,7 +532,7 @@ def _overtaken(time: str, before: ActiveTimeline, after: ActiveTimeline) -> bool
     return False
 
 
-def _unsynced(target: str, error: OSError, base: str) -> OutcomeUnknown:
+def _unsynced(target: str, error: NotDurable, base: str) -> OutcomeUnknown:
     """The error for a failure after the link: the file stays visible."""
     name = target.rpartition("/")[2]
     return OutcomeUnknown(

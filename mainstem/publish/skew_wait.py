@@ -11,7 +11,7 @@ import warnings
 from mainstem.formats.avro_container import MAGIC, OUR_MARK
 from mainstem.limits import HEARTBEAT_BYTES_MAX
 from mainstem.options.tables import EXCLUSIVE
-from mainstem.publish.link_fence import note_foreign_writer
+from mainstem.publish.fence_notes import note_foreign_writer
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline

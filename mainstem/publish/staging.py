@@ -98,13 +98,8 @@ def begin(seams: Seams, owner: str, data: bytes) -> tuple[str, Upload]:
     return path, sink
 
 
-def forget(seams: Seams, private: str) -> None:
-    """Remove a private file after its publication, which must not fail because of this."""
-    delete_quietly(seams.storage, private)
-
-
 def delete_quietly(storage: Storage, path: str) -> None:
-    """Remove a private file. If that fails, a later sweep removes it."""
+    """Remove a private file. If that fails, a later sweep removes it: no publication fails because of it."""
     try:
         storage.delete(path)
     except OSError:

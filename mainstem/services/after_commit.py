@@ -26,15 +26,6 @@ from mainstem.services.compaction_plan import CompactionOptions
 from mainstem.services.log_compaction_plan import LogCompactionOptions
 from mainstem.services.metadata.metadata_round import MetadataDue
 from mainstem.services.progress import Progress
-from mainstem.services.run_options import (
-    ARCHIVING,
-    CLEANING,
-    COMPACTION,
-    LOG_COMPACTION,
-    METADATA,
-    VECTORS,
-    RunOptions,
-)
 from mainstem.services.runner import (
     RefreshVectors,
     Result,
@@ -42,6 +33,15 @@ from mainstem.services.runner import (
     ServiceRun,
     ServiceWarning,
     warn_of_failures,
+)
+from mainstem.services.service_switches import (
+    ARCHIVING,
+    CLEANING,
+    COMPACTION,
+    LOG_COMPACTION,
+    METADATA,
+    VECTORS,
+    RunOptions,
 )
 from mainstem.timeline import compaction_trigger
 from mainstem.timeline.active import ActiveTimeline

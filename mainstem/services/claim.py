@@ -55,5 +55,5 @@ def store_now_ms(ctx: WriterContext, time: str) -> int:
     with prepared(ctx.seams, time, b"") as probe:
         info = ctx.seams.storage.stat(probe)
     if info is None:
-        raise Unavailable("the store removed a file that was just made", table=ctx.base)
+        raise Unavailable("the storage lost a file that was just made; try again", table=ctx.base)
     return info.mtime_ms

@@ -150,8 +150,8 @@ def _schedule(ctx: WriterContext, options: CleanOptions) -> str | None:
         if decision != _OVERTAKEN:
             return time
     raise Unavailable(
-        f"{_PLANS_MAX} plans of a clean in a row were overtaken by savepoints, compactions or archiving;"
-        " nothing is planned, try again when the other services rest",
+        f"savepoints, compactions or archiving overtook {_PLANS_MAX} plans of a clean in a row; nothing is"
+        " planned, try again when other services run less often",
         table=ctx.base,
     )
 
@@ -224,7 +224,7 @@ def _check_quiet(ctx: WriterContext, timeline: ActiveTimeline) -> None:
         if target in timeline.completion_times:
             raise Unavailable(
                 f"the rollback {rollback} of the completed {target} is not finished: no clean is planned"
-                " before it is (mainstem rollback goes on with it)",
+                " before it is (mainstem rollback resumes it)",
                 table=ctx.base,
                 instant=rollback,
             )
@@ -238,7 +238,7 @@ def _check_savepoints(ctx: WriterContext, section: Section) -> None:
     making = begun_savepoints(ctx, section.timeline, section.store_now_ms(), dead=False)
     if making:
         raise Unavailable(
-            f"a savepoint of {making[0].requested} is being made: no clean is planned meanwhile, try again",
+            f"a savepoint of {making[0].requested} is being made: no clean is planned until it is; try again",
             table=ctx.base,
             instant=making[0].requested,
         )
@@ -310,8 +310,8 @@ def _without_plan(ctx: WriterContext, storage: Storage, time: str) -> Cleaned:
     info = storage.stat(_file(time, REQUESTED))
     if info is not None and store_now_ms(ctx, time) - info.mtime_ms <= ctx.heartbeats.silent_ms:
         raise Unavailable(
-            f"the plan of the clean {time} is empty: its planner is writing it, or died; wait for"
-            f" {ctx.heartbeats.silent_ms // 1000} s, then it is taken away",
+            f"the plan of the clean {time} is empty: its planner is writing it, or died; clean again in"
+            f" {ctx.heartbeats.silent_ms // 1000} s, which removes the plan if it is still empty",
             table=ctx.base,
         )
     storage.delete(_file(time, INFLIGHT))

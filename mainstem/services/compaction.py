@@ -245,8 +245,8 @@ class Execution(executor.Execution[CompactionStat, Compaction]):
         made = [(stat.partition, stat.file_name) for stat in stats]
         if made != [(task.operation.partition, task.file_name) for task in self.tasks]:
             raise Invalid(
-                f"the compaction {self.time} has {len(self.tasks)} tasks, and these are not their {len(made)}"
-                " results in their order; nothing was published",
+                f"the compaction {self.time} expects the results of its {len(self.tasks)} tasks, in their"
+                f" order; these {len(made)} results are others; nothing was published",
                 table=self.ctx.base,
             )
         return super().complete(stats)

@@ -146,9 +146,9 @@ def _must_wait(
     if found and not quietly:
         raise Unavailable(
             f"the {found[0].action} {found[0].requested} is in flight: merged logs could hide what it still"
-            " writes. Do it again when that has ended (dead writers: mainstem rollback). If nobody reads the"
-            f" table with Hudi before 1.2, {BESIDE_WRITERS}=true says so: then only writes"
-            " older than the merged logs are in the way",
+            " writes. Try again when it has ended (dead writers: mainstem rollback). If no reader is older"
+            f" than Hudi 1.2, set {BESIDE_WRITERS}=true: then only writes older than the merged logs"
+            " are in the way",
             table=ctx.base,
         )
     return bool(found)

@@ -55,8 +55,8 @@ def _savepointed(timeline: ActiveTimeline, savepoint: str, base: str) -> Instant
         if instant.requested == savepoint and instant.action in WRITES:
             return instant
     raise Invalid(
-        f"the savepointed instant {savepoint} is not on the active timeline any more, so what completed"
-        " after it cannot be told",
+        f"the savepointed instant {savepoint} is not on the active timeline, so it is unknown what"
+        " completed after it",
         table=base,
         instant=savepoint,
     )
@@ -113,7 +113,8 @@ def _check_savepoints(timeline: ActiveTimeline, going: list[Instant], base: str)
     for saved in savepoint_instants(timeline):
         if saved.requested in gone:
             raise Invalid(
-                f"{saved.requested} would go and has a savepoint; delete that savepoint first",
+                f"the restore would remove {saved.requested}, which has a savepoint; delete that savepoint"
+                " first",
                 table=base,
                 instant=saved.requested,
             )
@@ -126,7 +127,7 @@ def _check_quiet(ctx: WriterContext, section: Section) -> None:
             if not ctx.heartbeats.expired(instant.requested, section.store_now_ms()):
                 raise Invalid(
                     f"the {instant.action} {instant.requested} of a living writer is open, and a restore"
-                    " would drop it: stop the writers, then restore",
+                    " would remove it: stop the writers, then restore",
                     table=ctx.base,
                     instant=instant.requested,
                 )

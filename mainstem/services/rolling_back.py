@@ -120,9 +120,11 @@ def _find(timeline: ActiveTimeline, requested: str, base: str) -> Instant:
     for instant in found:
         if instant.action in (*WRITES, *_PLANS):
             return instant
-    what = f"a {found[0].action}, which is not rolled back" if found else "not on the active timeline"
+    what = f"a {found[0].action}" if found else "not on the active timeline"
     raise Invalid(
-        f"{requested} is {what}; writes, compactions and log compactions are", table=base, instant=requested
+        f"{requested} is {what}; only writes, compactions and log compactions there can be rolled back",
+        table=base,
+        instant=requested,
     )
 
 

@@ -24,7 +24,7 @@ from mainstem.errors import CorruptTable, Invalid, MainstemError, Unsupported
 from mainstem.services import archiving, cleaning, compaction, log_compaction
 from mainstem.services.metadata import metadata_round
 from mainstem.services.progress import Progress, silent
-from mainstem.services.run_options import (
+from mainstem.services.service_switches import (
     ARCHIVING,
     CLEANING,
     COMPACTION,

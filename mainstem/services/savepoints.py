@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from mainstem.errors import Invalid, Unavailable
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
-from mainstem.publish.link_fence import note_newest
+from mainstem.publish.fence_notes import note_newest
 from mainstem.publish.publisher import Guarded, Section
 from mainstem.publish.staging import create_once, preparing
 from mainstem.readers.planning.table_state import WRITES
@@ -93,8 +93,8 @@ def _create(ctx: WriterContext, instant: str | None, user: str, comment: str) ->
         state, files = listing.now()
         if state.archive.is_archived(target.requested):
             raise Invalid(
-                f"{target.requested} is archived, which no savepoint can be made of; an archiver stopped half"
-                " way, so its files leave the active timeline with the next archiving",
+                f"{target.requested} is archived, and archived instants cannot be saved; an archiver stopped"
+                " halfway, and the next archiving removes its files from the active timeline",
                 table=ctx.base,
                 instant=target.requested,
             )
@@ -153,8 +153,8 @@ def _completed(timeline: ActiveTimeline, requested: str, base: str | None = None
                 instant=requested,
             )
     raise Invalid(
-        f"{requested} is no write on the active timeline (it may be archived, which a savepoint cannot be"
-        " made of): see the timeline for what there is",
+        f"{requested} is no write on the active timeline (archived instants cannot be saved): see the"
+        " timeline (Table.timeline(), mainstem timeline PATH)",
         table=base,
         instant=requested,
     )

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from mainstem.spark.index_sql import sql
     from mainstem.spark.indexes import create_index
     from mainstem.spark.nearest_join import vector_join
-    from mainstem.spark.reads import explain
     from mainstem.spark.services import run_services
     from mainstem.spark.sink import use_session, write_batch, write_stream
     from mainstem.spark.source import HudiSource, MainstemSource, register
+    from mainstem.spark.source_readers import explain
 
 __all__ = [
     "HudiSource",
@@ -46,7 +46,7 @@ _PLACES = {
     "HudiSource": "mainstem.spark.source",
     "MainstemSource": "mainstem.spark.source",
     "create_index": "mainstem.spark.indexes",
-    "explain": "mainstem.spark.reads",
+    "explain": "mainstem.spark.source_readers",
     "register": "mainstem.spark.source",
     "run_services": "mainstem.spark.services",
     "sql": "mainstem.spark.index_sql",

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mainstem.api.hoodie_options import shared_location
+from mainstem.api.given_options import shared_location
 from mainstem.api.indexes import VECTOR
 from mainstem.api.table import Table, open_table
 from mainstem.errors import Invalid, MainstemError

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mainstem.api.hoodie_options import shared_location
+from mainstem.api.given_options import shared_location
 from mainstem.api.indexes import VECTOR
 from mainstem.api.table import open_table
 from mainstem.indexing import creating
-from mainstem.indexing.first_rows import Run
 from mainstem.indexing.index_build import Built
+from mainstem.indexing.initial_rows import Run
 from mainstem.services.progress import Progress, silent
 from mainstem.spark.in_tasks import driver_context, in_tasks
 from mainstem.spark.worker_repairs import ensure_python

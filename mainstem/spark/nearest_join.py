@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mainstem.api.hoodie_options import shared_location
+from mainstem.api.given_options import shared_location
 from mainstem.api.table import Table, open_table
 from mainstem.errors import Invalid
 from mainstem.filters.conditions import conditions
@@ -182,6 +182,6 @@ def matrix(vectors: pa.ChunkedArray, name: str) -> np.ndarray:
     lists = vectors.combine_chunks()
     lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
     if len(lengths) and (lengths != lengths[0]).any():
-        raise Invalid(f"vectors of {name!r} have {lengths.min()} to {lengths.max()} values, not all as many")
+        raise Invalid(f"vectors of {name!r} have {lengths.min()} to {lengths.max()} values; all need as many")
     values = pc.list_flatten(lists).cast(pa.float64()).to_numpy(zero_copy_only=False)
     return values.reshape(len(lists), -1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from mainstem.api.hoodie_options import operation, shared_location, sorted_out, texts_of
+from mainstem.api.given_options import operation, shared_location, sorted_out, texts_of
 from mainstem.errors import Invalid
 from mainstem.options.engines import (
     BATCH_ID,

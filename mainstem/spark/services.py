@@ -10,14 +10,14 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from mainstem.api.hoodie_options import shared_location
+from mainstem.api.given_options import shared_location
 from mainstem.api.table import open_table
 from mainstem.indexing.creating import tend
 from mainstem.services import compaction
 from mainstem.services.compaction import Compaction, GroupTask
 from mainstem.services.progress import Progress, silent
-from mainstem.services.run_options import COMPACTION
 from mainstem.services.runner import Round, ServiceRun, warn_of_failures
+from mainstem.services.service_switches import COMPACTION
 from mainstem.spark.in_tasks import driver_context, in_tasks
 from mainstem.spark.worker_repairs import ensure_python
 from mainstem.timeline.commit_metadata import CompactionStat

@@ -31,7 +31,7 @@ from mainstem.errors import Invalid, Unsupported
 from mainstem.spark.batch_ids import guard_ids, in_task, looks
 from mainstem.spark.jobs import SharedJob, job_name
 from mainstem.spark.options import ReadOptions, WriteOptions
-from mainstem.spark.reads import Reader, StreamReader, schema_of
+from mainstem.spark.source_readers import Reader, StreamReader, schema_of
 from mainstem.spark.types import arrow_schema, spark_schema
 
 if TYPE_CHECKING:

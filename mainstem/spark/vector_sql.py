@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mainstem.api.hoodie_options import shared_location
+from mainstem.api.given_options import shared_location
 from mainstem.errors import Invalid
 from mainstem.spark.index_syntax import Token, place, table_parts, tokens
 from mainstem.spark.nearest_join import filter_on, open_search, vector_join

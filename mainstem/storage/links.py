@@ -7,6 +7,7 @@ first needs its own fence.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol, cast
 
 from mainstem.errors import Unsupported
@@ -31,8 +32,11 @@ class LinkStore(Protocol):
     def same_file(self, path: str, other: str) -> bool:
         """Whether both names exist and refer to one file (made by ``link``)."""
 
-    def rename(self, source: str, target: str) -> None:
-        """Move a file, replacing the target."""
+    def rename(self, source: str, target: str, *, settle: Iterable[str] = ()) -> None:
+        """Move a file, replacing the target; then make the names in the folders ``settle`` durable.
+
+        ``NotDurable`` if only that fails, although the file has moved.
+        """
 
 
 def has_links(storage: Storage) -> bool:
@@ -44,7 +48,7 @@ def links(storage: Storage) -> LinkStore:
     """The same store, typed as one with links. Raises ``Unsupported`` if it has none."""
     if not has_links(storage):
         raise Unsupported(
-            "the storage has no hard links, by which a commit becomes visible: expected a local file system",
+            "the storage has no hard links, which make a commit visible: expected a local file system",
             table=storage.base,
         )
     return cast(LinkStore, storage)

@@ -397,8 +397,12 @@ class LocalStorage:
             return False
         return os.path.samestat(one, two)
 
-    def rename(self, source: str, target: str) -> None:
+    def rename(self, source: str, target: str, *, settle: Iterable[str] = ()) -> None:
         os.rename(self._full(source), self._full(target))
+        try:
+            self.settle([], settle, durable=True)
+        except OSError as error:
+            raise NotDurable(error.errno, error.strerror, target) from error
 
     def move_folder(self, source: str, target: str) -> None:
         try:
@@ -417,6 +421,21 @@ class LocalStorage:
             return True
         except FileNotFoundError:
             return False
+
+    def create_all(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            with suppress(FileExistsError):
+                self.put_new(path, b"", durable=False)
+
+    def delete_all(self, paths: Iterable[str]) -> None:
+        failure: OSError | None = None
+        for path in paths:
+            try:
+                self.delete(path)
+            except OSError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
 
     def delete_tree(self, path: str) -> None:
         full = self._full(path)

@@ -24,7 +24,7 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainstem.errors import CorruptTable, Invalid, Unsupported
@@ -326,6 +326,16 @@ class ObjectStorage:
         except FileNotFoundError:
             return False
         return True
+
+    def create_all(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            with suppress(FileExistsError):
+                self.put_new(path, b"", durable=True)
+
+    def delete_all(self, paths: Iterable[str]) -> None:
+        keys = [self._key(path) for path in paths]
+        for start in range(0, len(keys), _REMOVED_AT_ONCE):
+            self._delete_all("", keys[start : start + _REMOVED_AT_ONCE])
 
     def delete_tree(self, path: str) -> None:
         key = self._key(path)

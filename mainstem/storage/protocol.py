@@ -123,6 +123,15 @@ class Storage(Protocol):
         A store that does not say whether there was one (S3) gives True.
         """
 
+    def create_all(self, paths: Iterable[str]) -> None:
+        """Create empty files, in this order where the store keeps one; a name that is taken stays as it is.
+
+        One call, because a store can do all of it at once. Stops at the first failure.
+        """
+
+    def delete_all(self, paths: Iterable[str]) -> None:
+        """Remove files, one call for all; a missing file is fine. The first failure is raised at the end."""
+
     def delete_tree(self, path: str) -> None:
         """Remove a folder and everything below it; a missing folder is fine. Never follows a link."""
 

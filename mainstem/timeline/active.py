@@ -212,8 +212,8 @@ class TimelineReader:
         names = frozenset(self._storage.names(self._folder))
         if not names and self._folder == paths.TIMELINE and self._is_gone():
             raise CorruptTable(
-                "the timeline's folder is gone, and with it what says which data files are committed; restore"
-                " it from a copy (if nothing was ever written to this table, make the folder)",
+                "the timeline's folder is gone, which says which data files are committed; restore it from a"
+                " copy (if nothing was ever written to this table, make the folder)",
                 path=self._folder,
                 table=self._storage.base,
             )

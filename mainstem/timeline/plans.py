@@ -15,6 +15,7 @@ from mainstem.errors import CorruptTable
 from mainstem.formats.avro_container import decode_container, encode_container, part, read_header
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.storage import paths
+from mainstem.storage.paths import inside
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.commit_metadata import VERSION_MARK, schema_text
 from mainstem.timeline.instant import ACTIONS, COMPACTION, LOGCOMPACTION, REQUESTED, ROLLBACK
@@ -30,12 +31,14 @@ class RollbackPlan:
     """The instant that a rollback undoes. Its files are looked up at execution, never taken from the plan.
 
     ``completion``: the completion time, if mainstem rolls back a completed instant. Java's record has no
-    field for it, so it is kept in the file's header.
+    field for it, so it is kept in the file's header. ``partitions``: where the instant had files when
+    the plan was made, as a stored plan tells; nothing is deleted by them.
     """
 
     instant: str
     action: str
     completion: str | None = None
+    partitions: frozenset[str] = frozenset()
 
 
 def encode_rollback_plan(
@@ -93,7 +96,10 @@ def decode_rollback_plan(data: bytes, *, path: str) -> RollbackPlan | None:
         raise CorruptTable(f"rollback of {instant!r}, expected an instant time", path=path)
     if action not in ACTIONS:
         raise CorruptTable(f"rollback of the action {action!r}, which Hudi does not have", path=path)
-    return RollbackPlan(instant, action, taken_back(data, path=path))
+    requests = [r for r in record.get("RollbackRequests") or () if isinstance(r, dict)]
+    named = {str(r.get("partitionPath") or "") for r in requests}
+    partitions = frozenset(name and inside(name, source=path) for name in named)
+    return RollbackPlan(instant, action, taken_back(data, path=path), partitions)
 
 
 def load_rollback_plan(storage: Storage, rollback: str) -> RollbackPlan | None:

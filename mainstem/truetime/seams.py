@@ -22,7 +22,7 @@ class Randomness(Protocol):
 class Seams:
     """Storage, clock, lock and randomness of one open table in one process.
 
-    ``api.opening`` assembles the real ones, ``tests.sim`` the simulated ones.
+    ``api.real_seams`` assembles the real ones, ``tests.sim`` the simulated ones.
     """
 
     storage: Storage

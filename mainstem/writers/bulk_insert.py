@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from mainstem.errors import Invalid
 from mainstem.formats.avro_schema import META_FIELDS, avro_to_arrow
 from mainstem.formats.base_file import write_base_file
-from mainstem.formats.resolve import project_to
+from mainstem.formats.schema_resolution import project_to
 from mainstem.layout.buckets import file_id_bucket
 from mainstem.merge.file_slice import merge_slice
 from mainstem.merge.log_entries import DataRows, deleted_rows
@@ -36,7 +36,7 @@ class BaseFileStat(WriteStat):
     """A new base file, as Java's HoodieCreateHandle reports it."""
 
     def record(self) -> dict[str, object]:
-        """The Avro record; ``"null"`` is what Java writes for a file group that is new."""
+        """The Avro record. For a new file group Java writes the text ``"null"`` as the previous commit."""
         return super().record() | {
             "prevCommit": "null",
             "numInserts": self.writes,
@@ -56,7 +56,7 @@ def appender_for(
     known_partitions: set[str] | None = None,
     surely_alive: Callable[[], bool] = lambda: False,
 ) -> BucketAppender:
-    """The writer for a transaction's rows; only bulk inserts write base files."""
+    """The writer of a transaction's rows: ``BulkInserter`` for bulk inserts, else ``BucketAppender``."""
     kind = BulkInserter if spec.operation == BULK_INSERT else BucketAppender
     return kind(storage, spec, token, known_buckets, known_partitions, surely_alive)
 
@@ -68,15 +68,15 @@ def stat_of(**fields: Any) -> WriteStat:
 
 
 def check_one_base_file_each(stats: list[WriteStat], table: str, instant: str) -> None:
-    """Refuses two base files for one file group: readers would show only one of them."""
+    """Raises ``Invalid`` for two base files of one file group: readers would show only one of them."""
     seen: set[tuple[str, str]] = set()
     for stat in stats:
         place = (stat.partition, stat.file_id)
         if isinstance(stat, BaseFileStat) and place in seen:
             raise Invalid(
                 f"two tasks wrote a base file for bucket {stat.file_id[:8]} of partition"
-                f" {stat.partition!r}: a bulk insert needs the rows of a bucket in one task (with Spark:"
-                f" write_stream and write_batch see to that unless {SHUFFLE}=OFF; for"
+                f" {stat.partition!r}: a bulk insert needs all rows of a bucket in one task (in Spark,"
+                f" write_stream and write_batch ensure this unless {SHUFFLE}=OFF; with"
                 ' format("mainstem") use df.coalesce(1)); nothing was published',
                 table=table,
                 instant=instant,
@@ -85,7 +85,8 @@ def check_one_base_file_each(stats: list[WriteStat], table: str, instant: str) -
 
 
 def check_names_differ(stats: list[WriteStat], table: str, instant: str) -> None:
-    """Refuses one file name in two partitions: Java looks up statistics by bare names (``FileTokens``)."""
+    """Raises ``Invalid`` for one file name in two partitions: Java looks up statistics by bare file name
+    (``FileTokens``)."""
     seen: dict[str, str] = {}
     for stat in stats:
         other = seen.setdefault(stat.file_name, stat.partition)
@@ -117,11 +118,11 @@ class BulkInserter(BucketAppender):
 
     @property
     def wrote(self) -> bool:
-        """Whether any file was made, or is about to be."""
+        """Whether this writer has made a file, or holds rows that will make one."""
         return super().wrote or bool(self._waiting) or bool(self._closed)
 
     def _append(self, slab: Slab) -> None:
-        self.torn = True  # until the whole batch is taken
+        self.torn = True  # until the whole batch is held or written
         for place, low, high in zip(slab.places, slab.bounds[:-1], slab.bounds[1:], strict=True):
             count = high - low
             rows, keys = slab.rows.slice(low, count), slab.keys.slice(low, count)
@@ -135,8 +136,8 @@ class BulkInserter(BucketAppender):
     def _has_files(self, partition: str, bucket: int) -> bool:
         """Whether the file group has files of other instants, completed or not.
 
-        One listing per partition, taken after the instant was requested: it shows the files of every
-        instant that completed before, and those that complete later find the base file below them.
+        Each partition is listed once, after this instant was requested. The listing shows the files of
+        every instant completed by then. Logs of an instant that completes later merge over the base file.
         """
         found = self._occupied.get(partition)
         if found is None:
@@ -157,9 +158,9 @@ class BulkInserter(BucketAppender):
         return paths.base_name(file_id, self._tokens(partition), self._spec.instant)
 
     def finish(self) -> list[WriteStat]:
-        """Writes the base files, then does what ``BucketAppender.finish`` does."""
+        """Writes the base files, then finishes the log files as ``BucketAppender.finish`` does."""
         self._check_whole()
-        self.torn = True  # until all are written
+        self.torn = True  # until all base files are written
         for place in sorted(self._waiting):
             self._write_base(place, self._waiting[place])
         self._waiting.clear()
@@ -182,7 +183,7 @@ class BulkInserter(BucketAppender):
         stat.size_bytes = sink.size
 
     def _merged(self, rows: pa.Table) -> pa.Table:
-        """Rows with each key once, merged by the table's rules; deleted rows are dropped."""
+        """Merges rows of one key by the table's rules, so that each key stands once; drops deleted rows."""
         rules = self._spec.rules
         keys = rows.column(_KEY)
         once = pc.count_distinct(keys).as_py() == len(keys)

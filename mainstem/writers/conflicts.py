@@ -1,9 +1,9 @@
 """Checks whether a bulk insert may complete: no other write to its buckets may have completed meanwhile.
 
-Hudi's rules under non-blocking concurrency control: upserts, inserts and deletes are never checked;
-a bulk insert is, against what completed since it began and against compactions and clusterings
-planned since then (SimpleConcurrentFileWritesConflictResolutionStrategy, by bucket:
-BucketIndexConcurrentFileWritesConflictResolutionStrategy).
+Under non-blocking concurrency control, Hudi checks no upsert, insert or delete. It checks a bulk insert
+against writes that completed since it began, and against compactions and clusterings planned since then
+(``SimpleConcurrentFileWritesConflictResolutionStrategy``; by bucket:
+``BucketIndexConcurrentFileWritesConflictResolutionStrategy``).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Place = tuple[str, int | None]
 
 
 class Overlaps:
-    """Looks for writes that overlap one transaction; each instant's metadata is read once."""
+    """Finds writes that overlap one transaction. Reads each instant's metadata at most once."""
 
     def __init__(
         self, storage: Storage, instant: str, stats: Sequence[WriteStat], history: str = paths.HISTORY
@@ -46,7 +46,7 @@ class Overlaps:
         self._cleared: set[str] = set()
 
     def find(self, timeline: ActiveTimeline) -> str | None:
-        """A description of what overlaps; None if nothing does.
+        """Describes the first write that overlaps; None if none does.
 
         Call it once before taking the lock, so that few files remain to be read under it.
         """
@@ -59,14 +59,14 @@ class Overlaps:
                 try:
                     touched = self._written(instant)
                 except FileNotFoundError:
-                    continue  # archived since the listing: found there
+                    continue  # archived since the listing: ``_find_archived`` checks it
                 self._cleared.add(instant.requested)
             elif instant.requested < self._instant:
                 continue
             elif instant.action == COMPACTION:
                 touched = self._planned(instant)
             elif instant.action == CLUSTERING:
-                touched = self._places  # it would retire file groups; which ones does not matter here
+                touched = self._places  # a clustering retires file groups: it conflicts whichever it takes
             else:
                 continue
             if found := self._common(instant.action, instant.requested, touched):
@@ -74,7 +74,7 @@ class Overlaps:
         return self._find_archived()
 
     def _find_archived(self) -> str | None:
-        """The same for archived writes: one that completed since this one began may be archived by now."""
+        """Like ``find``, for archived writes: one that completed since this began may be archived by now."""
         self._archive.refresh()
         rows = (column.to_pylist() for column in self._archive.completed(self._instant).columns)
         for requested, _, action in zip(*rows, strict=True):
@@ -101,7 +101,7 @@ class Overlaps:
         return self._places_of(instant.requested, decode_commit(data, path=path))
 
     def _places_of(self, requested: str, metadata: CommitMetadata) -> Iterable[Place]:
-        # Planned before this transaction began: it holds nothing that was written since.
+        # A compaction planned before this transaction began holds no row written since.
         if metadata.operation == _COMPACT and requested < self._instant:
             return ()
         written = [(p, str(s.get("fileId") or "")) for p, stats in metadata.stats.items() for s in stats]

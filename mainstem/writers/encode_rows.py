@@ -1,7 +1,6 @@
-"""Encodes the rows of a batch as log blocks: fitted, sorted by bucket, with Hudi's meta columns in front.
+"""Encodes a batch as log blocks: fits its rows to the table, sorts them by bucket, adds Hudi's meta columns.
 
-Nothing here touches storage: the appender writes the blocks into its log files, the stager into private
-files.
+Nothing here touches storage. ``append`` writes the blocks into log files, ``staged_rows`` into private files.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from mainstem.writers.row_order import (
 from mainstem.writers.write_spec import BULK_INSERT, DELETE, WriteSpec
 
 Place = tuple[str, int]
-"""Partition path and bucket."""
+"""(partition path, bucket)"""
 
 
 @dataclass(frozen=True)
@@ -44,13 +43,16 @@ class Slab:
     bounds: list[int]
     rows: pa.Table
     keys: pa.Array
-    #: which rows are deletes; None if none is
+    #: mask of the rows that are deletes; None if there are none
     deleted: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """The log blocks of one place, as buffers to be written one after another."""
+    """The log blocks of one place: ``count`` blocks with ``writes`` rows and ``deletes`` keys.
+
+    ``buffers`` are their bytes, to be written one after another.
+    """
 
     buffers: list[bytes | memoryview]
     writes: int
@@ -61,8 +63,8 @@ class Blocks:
 
 
 def _check_texts(rows: pa.Table, base: str) -> None:
-    """Raises ``Invalid`` for text that is not UTF-8, before Parquet would accept it and make an unreadable
-    file. The Avro encoder checks texts itself."""
+    """Raises ``Invalid`` for text that is not UTF-8: Parquet would accept it and make an unreadable file. The
+    Avro encoder checks texts itself."""
     for field, column in zip(rows.schema, rows.columns, strict=True):
         if not (pa.types.is_string(field.type) or pa.types.is_nested(field.type)):
             continue
@@ -75,7 +77,10 @@ def _check_texts(rows: pa.Table, base: str) -> None:
 
 
 class BucketEncoder:
-    """Encodes batches of one writer. ``task`` and a running number make the rows' sequence numbers."""
+    """Encodes the batches of one writer.
+
+    A row's sequence number is made of the instant, ``task`` and a number that counts this writer's rows.
+    """
 
     def __init__(self, spec: WriteSpec, task: str) -> None:
         self.spec = spec
@@ -85,14 +90,15 @@ class BucketEncoder:
         self._sequence = FIRST_SEQUENCE
 
     def adopt(self, spec: WriteSpec) -> None:
-        """Encodes later batches for ``spec``; each block records its own schema."""
+        """Uses ``spec`` from the next batch on. Each block records its own schema."""
         self.spec = spec
         self.schema = arrow_user_schema(spec.user_schema)
 
     def split(self, batch: pa.Table, more_deleted: np.ndarray | None = None) -> Iterator[Slab]:
-        """Splits a batch into slabs of bounded size. All rows are checked before the first slab is returned.
+        """Splits a batch into slabs of bounded size. Checks all rows before it returns.
 
-        ``more_deleted``: rows that are deletes whatever their columns say.
+        ``more_deleted``: mask of rows that are deletes whatever their columns say. Raises ``Invalid`` for
+        rows that do not fit the table.
         """
         try:
             return self._split(batch, more_deleted)
@@ -140,7 +146,7 @@ class BucketEncoder:
             )
 
     def _sorted_texts(self, rows: pa.Table, texts: pa.Array, order: np.ndarray) -> pa.Array:
-        """Key texts in the order of ``rows``; a plain text key is there already."""
+        """Key texts in the order of ``rows``. A plain text key is a column of ``rows``, sorted already."""
         plain = self.spec.keys.plain_key
         if plain is not None:
             column = rows.column(plain)
@@ -149,9 +155,9 @@ class BucketEncoder:
         return texts.take(pa.array(order))
 
     def blocks(self, slab: Slab, file_id: Callable[[str, int], str]) -> list[Blocks]:
-        """For each place of a slab, its data block followed by a DELETE block of the deleted keys.
+        """For each place of a slab, a data block and then a DELETE block, each only if it has rows or keys.
 
-        ``file_id``: the file group of a place. As in Java deletes stand behind the rows of their batch.
+        ``file_id(partition, bucket)`` names the file group. As in Java, deletes follow their batch's rows.
         """
         rows, keys, bounds = slab.rows, slab.keys, slab.bounds
         if slab.deleted is not None:
@@ -203,9 +209,10 @@ class BucketEncoder:
         )
 
     def _delete_block(self, slab: Slab, i: int) -> tuple[list[bytes | memoryview], int]:
-        """Java turns such rows into DELETE blocks behind the data blocks.
+        """Buffers of the DELETE block of one place, and its number of keys.
 
-        ``delete`` itself is unconditional (IntWrapper 0), a row flag keeps its ordering value.
+        The operation ``delete`` deletes unconditionally (Java's ordering value 0). A row that is flagged as
+        deleted keeps its own ordering value.
         """
         spec = self.spec
         if slab.deleted is None:
@@ -229,7 +236,8 @@ class BucketEncoder:
         rows: pa.Table,
         keys: pa.Array,
     ) -> pa.Table:
-        """Hudi's meta columns in front; ``files``: file id (in logs) or base file name per place."""
+        """The rows with Hudi's five meta columns in front. ``files``: per place, the file id (in log files)
+        or the base file's name."""
         count = rows.num_rows
         spec = self.spec
         first = same_width(self._sequence, count)

@@ -1,4 +1,4 @@
-"""Fits a caller's rows to the table: columns, types, and which rows are deletes."""
+"""Fits a caller's rows to the table's columns and types, and tells which of them are deletes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Rows: TypeAlias = pa.Table | pa.RecordBatch | Mapping[str, object]
 
 
 def as_table(rows: object) -> pa.Table:
-    """Rows of a caller as a table; ``Invalid`` for anything but ``Rows``."""
+    """A caller's rows as a table. Raises ``Invalid`` for anything but ``Rows``."""
     if isinstance(rows, pa.RecordBatch):
         return pa.Table.from_batches([rows])
     if isinstance(rows, pa.Table):
@@ -48,15 +48,15 @@ def _from_columns(columns: Mapping[str, object]) -> pa.Table:
         return pa.table(made)
     except (pa.ArrowException, TypeError) as error:
         sizes = ", ".join(f"{name!r}: {len(values)}" for name, values in made.items())
-        raise Invalid(f"the columns make no table, they have these numbers of rows: {sizes}") from error
+        raise Invalid(f"the columns make no table: their numbers of rows differ ({sizes})") from error
 
 
 def fit_rows(batch: pa.Table, spec: WriteSpec, schema: pa.Schema) -> pa.Table:
-    """The batch in the columns and types that the operation writes.
+    """Returns the batch in the columns and types that the operation writes.
 
-    ``schema``: the table's user columns. A delete needs the key and partition columns only;
-    ``update_columns`` gives full-width rows, or with ``partial_blocks`` the given columns. Raises
-    ``Invalid`` for what does not fit, and for a null ordering value in an event-time table.
+    ``schema``: the table's user columns. A delete needs only the key and partition columns.
+    ``update_columns`` results in rows with all columns, or with ``partial_blocks`` in the given columns.
+    Raises ``Invalid`` for a column that does not fit, and for a null ordering value in an event-time table.
     """
     if spec.operation == DELETE:
         needed = [n for n in schema.names if n in spec.keys.needed_columns]
@@ -80,7 +80,7 @@ def _fitted(batch: pa.Table, spec: WriteSpec, schema: pa.Schema) -> pa.Table:
 
 
 def _key_of(batch: pa.Table, row: int, spec: WriteSpec, schema: pa.Schema) -> str:
-    """The record key of a row; ``Invalid`` if that is wrong, too."""
+    """The record key of one row, for an error message. Raises ``Invalid`` if the key is wrong, too."""
     needed = [n for n in schema.names if n in spec.keys.needed_columns]
     given = batch.slice(row, 1).select([n for n in batch.column_names if n in needed])
     return spec.keys.record_keys(fit_batch(given, schema, required=needed, table=spec.base)).texts[0].as_py()
@@ -89,8 +89,9 @@ def _key_of(batch: pa.Table, row: int, spec: WriteSpec, schema: pa.Schema) -> st
 def delete_flags(rows: pa.Table, spec: WriteSpec) -> np.ndarray | None:
     """Mask of the rows that are deletes; None if there are none.
 
-    All of a ``delete``; else, as in Java, rows with ``_hoodie_is_deleted`` true, with ``D`` or
-    ``-U`` in ``_hoodie_operation``, or with the table's delete marker in its delete field.
+    Every row of the operation ``delete`` is one. Otherwise, as in Java, a row is a delete if
+    ``_hoodie_is_deleted`` is true, if ``_hoodie_operation`` is ``D`` or ``-U``, or if the table's delete
+    field holds its delete marker.
     """
     if spec.operation == DELETE:
         return np.ones(rows.num_rows, bool)
@@ -136,13 +137,13 @@ def _check_no_nulls(part: pa.Table, needed: set[str], spec: WriteSpec) -> None:
             raise Invalid(
                 f"column {name!r} has {nulls} nulls: update_columns cannot set a cell to null"
                 " (under IGNORE_DEFAULTS a null means 'keep the older value'); leave the column"
-                " out for these rows, or upsert full rows if keeping the older value is meant",
+                " out for these rows, or upsert full rows if the older value is to be kept",
                 table=spec.base,
             )
 
 
 def _or_marker(part: pa.Table, field: pa.Field, spec: WriteSpec) -> pa.ChunkedArray | pa.Array:
-    """A given column, or the marker that stands for "keep the older value" in each row."""
+    """The field's column if it was given, else a column of markers, which mean "keep the older value"."""
     if field.name in part.column_names:
         return part.column(field.name)
     if not (pa.types.is_string(field.type) or pa.types.is_binary(field.type)):

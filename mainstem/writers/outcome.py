@@ -1,4 +1,4 @@
-"""The operations of a transaction, and its possible outcomes."""
+"""The operations that a transaction may run, and how it can end."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Outcome:
     """The outcome of a transaction.
 
     ``status``: ``committed`` (visible at ``completion_time``), ``already_committed`` (the stream guard
-    found the same micro-batch in ``instant``; nothing was written) or ``empty`` (no rows, nothing
-    published). Times of the lock in milliseconds: held by this commit, and waited for.
+    found the same micro-batch in ``instant``; nothing was written) or ``empty`` (no rows, nothing published).
+    ``lock_held_ms`` and ``lock_wait_ms``: how long this commit held the table lock, and waited for it.
     """
 
     status: str
@@ -41,7 +41,7 @@ class Outcome:
 
 
 def check_operation(operation: str) -> str:
-    """The operation in lower case; refuses unsafe and unknown ones by name."""
+    """The operation in lower case. Raises ``Unsupported`` if it is unsafe, ``Invalid`` if it is unknown."""
     name = operation.strip().lower()
     if name in UNSAFE:
         raise Unsupported(f"operation {name!r} under non-blocking concurrency control: {UNSAFE[name]}")

@@ -18,7 +18,7 @@ from mainstem.metadata.commits.partition_rows import Maintained
 from mainstem.metadata.metadata_table import own_config
 from mainstem.publish.publisher import Published, Section
 from mainstem.storage import paths
-from mainstem.storage.below import FolderStorage
+from mainstem.storage.folder_storage import FolderStorage
 from mainstem.storage.protocol import Upload
 from mainstem.timeline.instant import DELTACOMMIT
 from mainstem.writers.context import WriterContext

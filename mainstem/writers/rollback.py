@@ -2,7 +2,7 @@
 
   [[ lock: dead still? -> publish r.rollback.requested with the plan ]] -> r.rollback.inflight
   -> take the instant from the metadata table, if there is one (``metadata.commits.taking_back``)
-  -> delete the instant's files (markers and listing) -> [[ lock: delete its inflight and requested,
+  -> delete the instant's files (by listing), durably -> [[ lock: delete its inflight and requested,
   publish r_c.rollback ]] -> delete markers and heartbeat
 
 The plan comes first and under the lock. From then on the dead writer cannot complete even if it wakes up,
@@ -15,7 +15,7 @@ time. So a rollback that another process has already finished removes nothing of
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator
 from dataclasses import dataclass
 
 from mainstem.errors import CorruptTable, MainstemError, OutcomeUnknown, Unavailable, Unsupported
@@ -54,6 +54,7 @@ from mainstem.timeline.plans import (
 from mainstem.timeline.restore_records import being_restored, pending_restores
 from mainstem.writers.context import WriterContext
 from mainstem.writers.leftovers import sweep_leftovers
+from mainstem.writers.write_task import marked_files
 
 _INGESTION = (COMMIT, DELTACOMMIT, REPLACECOMMIT)
 _MERGES = (COMMIT, COMPACTION, LOGCOMPACTION)
@@ -76,27 +77,27 @@ class RolledBackInstant:
 def roll_back_failed_writes(ctx: WriterContext, *, if_due: bool = False) -> list[RolledBackInstant]:
     """Finishes rollbacks that died halfway, then rolls back writers without a live heartbeat.
 
-    ``if_due=True`` does so at most once per heartbeat interval (what ``begin`` asks for). Compactions
-    and other services are left alone. Raises what the lock raises and ``Unavailable`` for trouble with
-    storage; a half-done rollback is taken up by the next caller.
+    With ``if_due=True``, as ``begin`` calls it, at most once per heartbeat interval. Leaves compactions and
+    other services alone. Raises what the lock raises, and ``Unavailable`` if the storage fails; the next
+    caller resumes a half-done rollback.
     """
     if if_due and not _due(ctx):
         return []
     try:
         return _roll_back_all(ctx, thorough=not if_due)
-    except (OSError, OutcomeUnknown) as error:  # a plan that may be there is found and gone on with
+    except (OSError, OutcomeUnknown) as error:  # the next caller resumes a plan that may be there
         raise Unavailable(
-            f"rolling back dead writers failed: {error}; what is done stands, and the next writer goes on"
-            " from there: free space or restore access, then call again",
+            f"rolling back dead writers failed: {error}; what is done stands, and the next writer resumes"
+            " it: free space or restore access, then call again",
             table=ctx.base,
         ) from error
 
 
 def _roll_back_all(ctx: WriterContext, *, thorough: bool) -> list[RolledBackInstant]:
-    ctx.check_same_table()  # rollbacks that are found pending are gone on with before the lock is taken
+    ctx.check_same_table()  # pending rollbacks are resumed before the lock is taken
     timeline = ctx.publisher.timeline()
     if pending_restores(timeline):
-        return []  # it removes them, and a Java restore its rollbacks too
+        return []  # the restore removes dead instants, and a Java restore its rollbacks too
     pending = [i for i in timeline.pending if i.action == ROLLBACK]
     done = [r for r in (_resume(ctx, i, timeline) for i in pending) if r is not None]
     timeline = ctx.publisher.timeline()
@@ -126,7 +127,7 @@ def _candidates(timeline: ActiveTimeline) -> list[Instant]:
 
 
 def condemned(storage: Storage, timeline: ActiveTimeline) -> dict[str, str]:
-    """Instant -> pending rollback instant that undoes it."""
+    """Instants that a pending rollback undoes -> that rollback's requested time."""
     found: dict[str, str] = {}
     for instant in timeline.pending:
         if instant.action == ROLLBACK:
@@ -146,7 +147,7 @@ def roll_back(
     plan = RollbackPlan(instant.requested, instant.action)
 
     def still_dead(section: Section) -> str | None:
-        # The second look, under the lock: a writer that completed has no heartbeat either.
+        # Check again under the lock: a writer that has completed by now has no heartbeat either.
         state = {
             i.requested: i for i in section.timeline.instants if i.action != SAVEPOINT
         }.get(instant.requested)
@@ -170,7 +171,7 @@ def roll_back(
 
 
 def plan_of(ctx: WriterContext, plan: RollbackPlan) -> bytes:
-    """The plan's file; it lists the instant's files of this moment, as Java wants them."""
+    """The bytes of a rollback plan. As Java expects, it lists the files that the instant has now."""
     files = list(_files_of(ctx, plan.instant))
     return encode_rollback_plan(plan.instant, plan.action, files, ctx.base, plan.completion)
 
@@ -181,20 +182,22 @@ def _resume(ctx: WriterContext, rollback: Instant, timeline: ActiveTimeline) -> 
     if plan is None:
         return None
     if any(i.action == INDEXING for i in timeline.pending) and _was_completed(ctx, timeline, plan):
-        return None  # it waits for the index (``metadata.commits.setting_aside``); no writer needs to
+        return None  # it must wait for the index (``metadata.commits.setting_aside``); no writer waits for it
     return execute_rollback(ctx, rollback.requested, plan, shown=True)
 
 
 def _was_completed(ctx: WriterContext, timeline: ActiveTimeline, plan: RollbackPlan) -> bool:
-    """Whether the instant was completed when its rollback was planned, as far as it shows: Java's plans do
-    not say so."""
+    """Whether the instant was completed when its rollback was planned. Java's plans do not say, so the
+    timeline and the metadata table are asked too."""
     shown = plan.completion is not None or plan.instant in timeline.completion_times
     return shown or _is_listed_for_good(ctx, timeline, plan.instant)
 
 
 def _is_listed_for_good(ctx: WriterContext, timeline: ActiveTimeline, instant: str) -> bool:
-    """Whether the metadata table lists files of a pending instant: an index was built while the instant was
-    completed and has them in a base file, from which nothing removes them."""
+    """Whether a base file of the metadata table lists files of a pending instant.
+
+    An index built while the instant was completed has them there, and nothing removes them from a base file.
+    """
     if not any(i.action == INDEXING and i.requested > instant for i in timeline.completed):
         return False
     storage = ctx.seams.storage
@@ -208,8 +211,11 @@ def _is_listed_for_good(ctx: WriterContext, timeline: ActiveTimeline, instant: s
 
 
 def _take_back(ctx: WriterContext, instant: str, rollback: str) -> Found:
-    """Take the instant from the metadata table. Where a compaction holds its rows, Java gives up, and its
-    rollback stays half done."""
+    """Removes the instant's rows from the metadata table.
+
+    If a compaction already holds them, the metadata table is set aside. Java gives up there and leaves its
+    rollback half done.
+    """
     try:
         return take_back(ctx.seams.storage, instant, rollback)
     except Unsupported:
@@ -242,6 +248,7 @@ def execute_rollback(
     for partition, _, name in list(_files_of(ctx, instant)):
         delete_with_checksum(storage, paths.in_partition(partition, name))
         deleted.setdefault(partition, []).append(name)
+    _settle_removals(ctx, rollback, instant, deleted)
     metadata = encode_rollback_metadata(
         rollback_time=rollback,
         instant=instant,
@@ -256,13 +263,13 @@ def execute_rollback(
             i.requested == rollback and i.action == ROLLBACK and i.is_completed
             for i in section.timeline.instants
         )
-        # Archived since, too: the plan is gone then.
+        # If the rollback was archived since, its plan is gone.
         planned = section.timeline.has(f"{rollback}.{ROLLBACK}.{REQUESTED}")
         return "done" if done or not planned else None
 
     def remove_instant(time: str) -> None:
         # Inflight first: an instant that is only requested has nothing to lose. A completed compaction is a
-        # commit, its plan is a compaction's.
+        # ``commit``, but its plan is named ``compaction``.
         pending_as = (COMPACTION, COMMIT) if action == COMMIT else (action,)
         for name in pending_as:
             delete_with_checksum(storage, paths.timeline_file(_inflight_name(instant, name)))
@@ -295,6 +302,20 @@ def execute_rollback(
     return RolledBackInstant(instant, action, rollback, sum(map(len, deleted.values())))
 
 
+def _settle_removals(ctx: WriterContext, rollback: str, instant: str, deleted: Iterable[str]) -> None:
+    """Make the removal of the instant's files durable, before the rollback completes.
+
+    Otherwise a crash of the machine brings back a file that belongs to no instant. An earlier executor of the
+    plan may have removed files and died, so the folders of the plan and of the markers count, too.
+    """
+    storage = ctx.seams.storage
+    plan = load_rollback_plan(storage, rollback)
+    folders = {*deleted, *(partition for partition, _ in marked_files(storage, instant))}
+    folders |= plan.partitions if plan is not None else set()
+    there = [folder for folder in sorted(folders) if not folder or storage.stat(folder) is not None]
+    storage.settle([], there, durable=True)
+
+
 def _is_there(ctx: WriterContext, instant: str) -> bool:
     """Whether a write instant is pending, completed or archived."""
     if shown_on_timeline(ctx.seams.storage, {instant}):
@@ -303,18 +324,18 @@ def _is_there(ctx: WriterContext, instant: str) -> bool:
 
 
 def shown_on_timeline(storage: Storage, requested: Container[str]) -> list[Instant]:
-    """Every state on the timeline of the write instants in ``requested``."""
+    """Every state that the timeline has of the write instants in ``requested``."""
     found = (parse_instant(name) for name in sorted(storage.names(paths.TIMELINE)))
     return [i for i in found if i is not None and i.requested in requested and i.action in WRITE_ACTIONS]
 
 
 def forget_begun_savepoint(storage: Storage, instant: str) -> None:
-    """Removes the pending savepoint files of an instant that a dead process left on the timeline."""
+    """Removes the inflight savepoint file that a dead process left for an instant."""
     delete_with_checksum(storage, paths.timeline_file(f"{instant}.{SAVEPOINT}.{INFLIGHT}"))
 
 
 def unpublish(storage: Storage, requested: Container[str]) -> None:
-    """Take completed instants back to pending, newest first and durably, before any of their files goes."""
+    """Makes completed instants pending again: newest first, durably, before any of their files is deleted."""
     done = [i for i in shown_on_timeline(storage, requested) if i.is_completed]
     for instant in sorted(done, key=lambda i: i.completion or "", reverse=True):
         delete_with_checksum(storage, paths.timeline_file(instant.file_name))
@@ -322,22 +343,28 @@ def unpublish(storage: Storage, requested: Container[str]) -> None:
 
 
 def set_metadata_aside(ctx: WriterContext, instants: Collection[str]) -> None:
-    """After completed instants were taken off the timeline, before their files go: the metadata table, where
-    there is one, is to be built anew (``metadata.commits.setting_aside``)."""
+    """Sets the metadata table aside, if there is one, so that it is rebuilt.
+
+    For completed instants that were taken off the timeline; call it before their files are deleted
+    (``metadata.commits.setting_aside``).
+    """
     if has_metadata_table(ctx.seams.storage):
         ctx.publisher.guarded(lambda section: set_aside(ctx.seams, section, instants))
 
 
 def remove_private_files(storage: Storage, requested: Container[str]) -> None:
-    """Remove private files of compactions whose plans are gone. An executor that looks at its plan from now
-    on sees that; one that looked before finds nothing to link."""
+    """Removes private files of compactions whose plans are gone.
+
+    An executor that checks its plan from now on sees that it is gone; one that checked before finds no file
+    to link.
+    """
     for name in sorted(storage.names(paths.PREPARED)):
         if name.partition("-")[0] in requested:
             storage.delete(f"{paths.PREPARED}/{name}")
 
 
 def delete_with_checksum(storage: Storage, path: str) -> None:
-    """Remove a file that Java may have written: Hadoop's local file system keeps a checksum beside it."""
+    """Removes a file and its checksum file, which Java has beside it (Hadoop's local file system)."""
     storage.delete(path)
     storage.delete(paths.checksum_file(path))
 
@@ -361,16 +388,16 @@ def _files_of(ctx: WriterContext, instant: str) -> Iterator[tuple[str, str, str]
 
 
 def quietly_discard(ctx: WriterContext, instant: str) -> None:
-    """Take an instant that wrote nothing off the timeline (an empty transaction).
+    """Takes the instant of an empty transaction, which wrote nothing, off the timeline.
 
-    The requested file goes last: after that the time may be given to another writer, whose heartbeat
-    and markers have the same names.
+    The requested file goes last. After that, another writer may get the same time, and its heartbeat and
+    markers have the same names.
     """
     storage = ctx.seams.storage
-    ctx.heartbeats.stop(instant)  # whatever fails below: without it the instant is rolled back
+    ctx.heartbeats.stop(instant)  # if anything below fails, a later writer rolls the instant back
     try:
         storage.delete_tree(paths.marker_folder(instant))
         storage.delete(paths.timeline_file(f"{instant}.{DELTACOMMIT}.{INFLIGHT}"))
         storage.delete(paths.timeline_file(f"{instant}.{DELTACOMMIT}.{REQUESTED}"))
     except (OSError, MainstemError):
-        return  # a later writer rolls it back
+        return

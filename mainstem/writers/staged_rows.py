@@ -41,11 +41,12 @@ from mainstem.writers.transaction_schema import declare
 from mainstem.writers.write_spec import BULK_INSERT, DELETE, WriteSpec
 
 _VERSION = 1
-# Stamps are searched for in all bytes that are written, and the search skips far where a byte is none of the
-# stamp's: capital letters share no low bits with small ones and digits, of which most rows are made.
+# All written bytes are searched for the stamp. The search skips far at a byte that no stamp contains. Most
+# rows consist of small letters and digits, so stamps consist of capital letters, which share no low bits with
+# them.
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _STAMP_LENGTH = 17
-# Instants in a row of a log block: its commit time and its sequence number.
+# How often a row of a log block names its instant: in its commit time and in its sequence number.
 _PER_ROW = 2
 _STAMPS_MAX = 5
 _COUNT_MAX = 2**53
@@ -69,7 +70,7 @@ class Piece:
 class Committable:
     """What a line says: the staged file, and in its order the pieces that make it up."""
 
-    #: of which table, with which keys and buckets (``table_mark``)
+    #: which table, with which keys and buckets, the rows are for (``table_mark``)
     table: str
     sink: str
     stamp: str
@@ -79,7 +80,7 @@ class Committable:
 
     @property
     def path(self) -> str:
-        """Of the staged file."""
+        """Path of the staged file."""
         return paths.staged_file(self.sink, self.stamp)
 
     @property
@@ -89,7 +90,7 @@ class Committable:
 
     @property
     def size(self) -> int:
-        """Bytes of the staged file."""
+        """Size of the staged file in bytes."""
         return sum(piece.size for piece in self.pieces)
 
     def line(self) -> str:
@@ -271,7 +272,7 @@ class Stager:
     def _in_turns(
         self, batch: pa.Table, deleted: np.ndarray | None
     ) -> Iterator[tuple[pa.Table, np.ndarray | None]]:
-        """Deletes stand behind the rows of their batch: a row after its key's deletion is a batch later."""
+        """Splits the batch where a row follows its key's deletion: deletes follow their batch's rows."""
         if deleted is None or deleted.all():
             yield batch, deleted
             return
@@ -302,7 +303,7 @@ def _stamp(random: Randomness) -> str:
 
 
 def _stamps(writes: int, blocks: int) -> int:
-    """How often blocks name their instant: once in each header, and in each row."""
+    """How often the blocks name their instant: once per header, and ``_PER_ROW`` times per row."""
     return blocks + _PER_ROW * writes
 
 
@@ -316,7 +317,7 @@ def _flags(deleted: pa.BooleanArray | None, rows: int) -> np.ndarray | None:
 
 
 def _turns(keys: pa.Array, deleted: np.ndarray) -> np.ndarray:
-    """For each row, how often before it in its key a row followed a deletion."""
+    """For each row, how many earlier rows of its key, itself included, directly followed a deletion."""
     codes = keys.dictionary_encode().indices.to_numpy()
     order = np.argsort(codes, kind="stable")
     codes, gone = codes[order], deleted[order]
@@ -339,9 +340,9 @@ def append(
     lines: Sequence[Committable],
     schema_seen: Callable[[str], None],
 ) -> int:
-    """Staged rows into the log files of a transaction; returns rows and deleted keys.
+    """Writes staged rows into a transaction's log files; returns the number of rows and deleted keys.
 
-    ``schema_seen`` is called with the schema of every block.
+    Calls ``schema_seen`` with the schema of every block.
     """
     ordered = _in_order(lines, spec, table_identity(seams.storage, seams.random))
     blocks = _stamped(seams.storage, ordered, spec.instant, appender.file_id, schema_seen)
@@ -350,7 +351,8 @@ def append(
 
 
 def _in_order(lines: Sequence[Committable], spec: WriteSpec, identity: str) -> list[Committable]:
-    """By order, then as given. Raises ``Invalid`` for rows of another table and for doubled ones."""
+    """Sorts by ``order``, else keeps the given order. Raises ``Invalid`` for another table's rows and for a
+    committable given twice."""
     mark = table_mark(spec, identity)
     seen: set[str] = set()
     for one in lines:

@@ -20,7 +20,8 @@ write again), ``LeaseLost``, ``LockUnavailable``, ``Unavailable`` (nothing publi
 
 After any other exception (Ctrl-C, a signal handler's time-out, no memory) it is unknown how far the step
 came. The transaction is then *in doubt* and can only be aborted. ``abort`` goes by the timeline and the
-archive, never by this object: if the instant is completed there, it stays.
+archive, never by this object: if the instant is completed there, it stays. Which calls are allowed, and whose
+turn it is, stands in ``writers/transaction_turns.py``.
 """
 
 from __future__ import annotations
@@ -39,12 +40,11 @@ from mainstem.errors import (
     RolledBack,
     Unavailable,
 )
-from mainstem.forks import Home, Mutex
 from mainstem.lsm_archive.reader import Archive
 from mainstem.metadata.commits.action import FileChanges
 from mainstem.options import WRITER_NAME
 from mainstem.publish.publisher import Held, Published, Section
-from mainstem.publish.staging import begin, forget
+from mainstem.publish.staging import begin, delete_quietly
 from mainstem.storage import paths
 from mainstem.timeline.commit_metadata import WriteStat, encode_commit
 from mainstem.timeline.instant import DELTACOMMIT, INFLIGHT, REQUESTED, RESTORE, Instant
@@ -73,6 +73,7 @@ from mainstem.writers.transaction_schema import (
     taken_in,
     with_schema,
 )
+from mainstem.writers.transaction_turns import Turns
 from mainstem.writers.write_spec import BULK_INSERT, UPSERT, WriteSpec
 
 if TYPE_CHECKING:
@@ -132,18 +133,13 @@ class Transaction:
         self._overlaps: Overlaps | None = None
         self._seen: ActiveTimeline | None = None
         self._outcome: Outcome | None = None
-        self._ended = False
-        self._turn = Mutex()
-        self._running = ""
-        #: a step was interrupted, so it is unknown how far it came: only ``abort`` is allowed
-        self._in_doubt = False
+        self._turns = Turns(ctx.base)
         #: the instant may be completed already: this object has tried to, or it did not begin it
         self._may_be_completed = False
         self._begun = Held()
         self._at_once = False
         #: when its begin started, in milliseconds of this process's monotonic clock
         self._begun_ms = float("-inf")
-        self._home = Home()
         #: no other writer completed anything since the write was planned, as seen under the lock
         self._alone = False
 
@@ -202,13 +198,13 @@ class Transaction:
 
         Until then the processes that write its tasks must keep its heartbeat fresh.
         """
-        with self._turn.held:
-            self._check_open()
+        with self._turns.held:
+            self._turns.check_open(self.instant)
             if self._appender is not None:
                 raise Invalid(
                     "a transaction that was written to cannot be detached", table=self._ctx.base
                 )
-            self._ended = True
+            self._turns.ended = True
             self._ctx.heartbeats.leave(self.instant)
             return self._spec
 
@@ -261,9 +257,9 @@ class Transaction:
         """
         if self.already_committed:
             return 0
-        with self._turn.held:
-            self._check_open()
-            with self._step("write"):
+        with self._turns.held:
+            self._turns.check_open(self.instant)
+            with self._turns.step("write"), self._refusals():
                 appender = self._opened()
                 rows = as_table(batch)
                 self._follow(rows)
@@ -293,35 +289,34 @@ class Transaction:
                 schemas.add(text)
                 self._adopt(taken_in(self._spec, text))
 
-        with self._turn.held:
-            self._check_open()
+        with self._turns.held:
+            self._turns.check_open(self.instant)
             if self._spec.operation == BULK_INSERT:
                 raise Invalid("staged rows go to log files: begin an upsert", table=self._ctx.base)
-            with self._step("add_staged"):
+            with self._turns.step("add_staged"), self._refusals():
                 found = [staged_rows.parse_line(line, source=source) for line in lines if line.strip()]
                 return staged_rows.append(self._ctx.seams, self._spec, self._opened(), found, schema_seen)
 
     @contextmanager
-    def _step(self, name: str) -> Iterator[None]:
-        """One call that writes. Refused rows leave the schema as it was. An exception other than those that
-        rows and storage raise leaves the transaction in doubt."""
+    def _refusals(self) -> Iterator[None]:
+        """The work of one call that writes: rows that it refuses leave the schema as it was.
+
+        Only an exception other than those that rows and storage raise leaves the transaction in doubt.
+        """
         before = self._spec
-        self._in_doubt, self._running = True, name
         try:
             yield
-            self._in_doubt = False
+            self._turns.in_doubt = False
         except OSError as error:
             self._adopt(before)
-            self._in_doubt = False
+            self._turns.in_doubt = False
             raise _unavailable("write", error, self._ctx.base, self.instant) from error
         except (MainstemError, TypeError, ValueError) as error:
             self._adopt(before)
-            self._in_doubt = False
+            self._turns.in_doubt = False
             if isinstance(error, MainstemError):
                 error.table = error.table or self._ctx.base
             raise
-        finally:
-            self._running = ""
 
     def _opened(self) -> BucketAppender:
         if self._appender is None:
@@ -354,13 +349,13 @@ class Transaction:
         A task cannot change the schema: it refuses rows that do not fit. Raises ``Invalid`` for a type that a
         table cannot hold.
         """
-        with self._turn.held:
-            self._check_open()
+        with self._turns.held:
+            self._turns.check_open(self.instant)
             self._adopt(declare(self._spec, schema))
 
     def task_spec(self) -> WriteSpec:
         """What an executor needs for ``writers.write_task.write_task``; picklable."""
-        self._check_open()
+        self._turns.check_open(self.instant)
         return self._spec
 
     def add_task_result(self, result: bytes) -> None:
@@ -368,40 +363,12 @@ class Transaction:
 
         The commit removes files of attempts that were not added.
         """
-        with self._turn.held:
-            self._check_open()
+        with self._turns.held:
+            self._turns.check_open(self.instant)
             stats, rows = write_task.decode_result(result, self.instant)
-            with self._step("add_task_result"):
+            with self._turns.step("add_task_result"), self._refusals():
                 self._task_stats += stats
                 self._task_rows += rows
-
-    def _check_home(self) -> None:
-        self._home.check("this transaction", self._ctx.base, self.instant)
-
-    def _check_open(self) -> None:
-        self._check_home()
-        self._check_turn()
-        if self._ended:
-            raise Invalid(
-                "this transaction has ended; begin a new one", table=self._ctx.base, instant=self.instant
-            )
-        if self._in_doubt:
-            raise Invalid(
-                "an earlier step of this transaction was interrupted, so nobody knows how far it came: abort"
-                " it (a commit that became visible stays, and commit() then returns its outcome) and, if it"
-                " is not committed, write all its batches again in a new transaction",
-                table=self._ctx.base,
-                instant=self.instant,
-            )
-
-    def _check_turn(self) -> None:
-        if self._running:
-            raise Invalid(
-                f"{self._running}() of this transaction is running: nothing else may be called from within it"
-                " (by a signal handler, say); raise an exception there instead",
-                table=self._ctx.base,
-                instant=self.instant,
-            )
 
     # -- commit ----------------------------------------------------------------------------------
 
@@ -411,29 +378,27 @@ class Transaction:
         After ``LockUnavailable`` and ``LeaseLost`` it may be called again. After an interrupt call ``abort``
         first, which finds out whether the commit became visible.
         """
-        with self._turn.held:
+        with self._turns.held:
             if self._outcome is not None:
                 return self._outcome
-            self._check_open()
-            self._in_doubt, self._running = True, "commit"
-            try:
-                outcome = self._commit()
-                self._in_doubt = False
-            except OutcomeUnknown:
-                # It may be visible: delete none of its files. If it is not, it is rolled back lazily.
-                self._fail()
-                raise
-            except OSError as error:
-                self._fail()
-                raise _unavailable("commit", error, self._ctx.base, self.instant) from error
-            except MainstemError as error:
-                self._in_doubt = False
-                if isinstance(error, RolledBack):
-                    self._ctx.check_same_table()  # raises ``TableReplaced`` if its table is gone
-                    self._leave_nothing()
-                raise
-            finally:
-                self._running = ""
+            self._turns.check_open(self.instant)
+            with self._turns.step("commit"):
+                try:
+                    outcome = self._commit()
+                    self._turns.in_doubt = False
+                except OutcomeUnknown:
+                    # It may be visible: delete none of its files. If it is not, it is rolled back lazily.
+                    self._fail()
+                    raise
+                except OSError as error:
+                    self._fail()
+                    raise _unavailable("commit", error, self._ctx.base, self.instant) from error
+                except MainstemError as error:
+                    self._turns.in_doubt = False
+                    if isinstance(error, RolledBack):
+                        self._ctx.check_same_table()  # raises ``TableReplaced`` if its table is gone
+                        self._leave_nothing()
+                    raise
         if self._ctx.after_commit is not None and outcome.status == COMMITTED and self._seen is not None:
             name = f"{outcome.instant}_{outcome.completion_time}.{DELTACOMMIT}"
             self._ctx.after_commit(self._seen.with_file(name))
@@ -532,7 +497,7 @@ class Transaction:
                 sink.close(durable=False)
             raise
         finally:
-            forget(ctx.seams, prepared)
+            delete_quietly(ctx.seams.storage, prepared)
 
     def _committed(self, time: str, held: Held, stats: list[WriteStat], rows: int) -> Outcome:
         # If others completed something meanwhile (Java's ALTER TABLE, say), the next write reads the schema.
@@ -660,13 +625,13 @@ class Transaction:
 
     def _end(self, outcome: Outcome) -> Outcome:
         self._outcome = outcome
-        self._ended = True
+        self._turns.ended = True
         if self._appender is not None:
             self._appender.written.clear()
         return outcome
 
     def _fail(self) -> None:
-        self._ended = True
+        self._turns.ended = True
         self._ctx.heartbeats.stop(self.instant)
 
     def abort(self) -> None:
@@ -675,19 +640,15 @@ class Transaction:
         A commit that became visible stays, whatever ``commit()`` raised; ``commit()`` then returns its
         outcome.
         """
-        with self._turn.held:
-            if self._ended:
+        with self._turns.held:
+            if self._turns.ended:
                 return
-            self._check_home()
-            self._check_turn()
-            self._running = "abort"
-            try:
+            self._turns.check_caller(self.instant)
+            with self._turns.step("abort"):
                 self._abort()
-            finally:
-                self._running = ""
 
     def _abort(self) -> None:
-        self._ended = True
+        self._turns.ended = True
         try:
             self._undo()
         except (OSError, OutcomeUnknown) as error:
@@ -746,7 +707,7 @@ class Transaction:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        if self._home.left:
+        if self._turns.in_forked_child:
             return  # a forked child left the block; the transaction is its parent's
         if kind is None:
             self.abort()

@@ -1,9 +1,9 @@
-"""The schema of a transaction: it follows the rows, and takes in what other writers added meanwhile.
+"""The schema of a transaction: it grows with the rows, and with columns that other writers add meanwhile.
 
-Readers take the schema of the newest completed delta commit *by requested time* (TableSchemaResolver). So
-under the lock a commit makes sure that this schema holds everything: its own schema takes in that of the
-newest commit, and where a commit that was requested later is complete already without our columns, a
-commit without rows, requested later still, says them first.
+Readers use the schema of the completed delta commit with the *latest requested time*
+(``TableSchemaResolver``). So a commit ensures, under the lock, that this schema has every column. It merges
+the newest commit's schema into its own. If a commit requested later has already completed without this
+transaction's columns, a commit without rows, requested later still, declares them first.
 """
 
 from __future__ import annotations
@@ -28,23 +28,26 @@ from mainstem.timeline.commit_metadata import decode_commit
 from mainstem.timeline.instant import DELTACOMMIT
 from mainstem.writers.write_spec import BULK_INSERT, INSERT, UPSERT, WriteSpec, complete_rules
 
-# Instants whose metadata says nothing about the schema of new rows (TableSchemaResolver).
 _LOOKED_AT_MAX = 8
+# Operations whose metadata says nothing about the schema of new rows (TableSchemaResolver).
 _NO_DATA = ("CLUSTER", "COMPACT", "INDEX", "LOG_COMPACT")
 
 
 def fills_missing(properties: Mapping[str, str]) -> bool:
-    """Whether columns that a batch lacks are written as nulls. Raises ``Invalid`` or ``Unsupported``."""
+    """Whether columns that a batch lacks are written as nulls.
+
+    Raises ``Invalid`` for an option that does not parse, ``Unsupported`` if dropping columns is asked for.
+    """
     if COLUMN_DROP.read(properties):
         raise Unsupported(
-            f"{COLUMN_DROP}=true: a column that one writer drops would hide what others write to it at the"
-            f" same time; write nulls ({SET_NULL}=true)"
+            f"{COLUMN_DROP}=true: dropping a column would hide what other writers write to it at the same"
+            f" time; write nulls instead ({SET_NULL}=true)"
         )
     return SET_NULL.read(properties) or RECONCILE.read(properties)
 
 
 def follow(spec: WriteSpec, batch: pa.Table) -> WriteSpec:
-    """The spec whose schema holds the batch; the same one where nothing has to change."""
+    """The spec with a schema that can hold the batch: ``spec`` itself if its schema can."""
     if spec.operation not in (UPSERT, INSERT, BULK_INSERT):
         return spec
     fixed = {*spec.keys.needed_columns, *spec.ordering, *spec.never_widened}
@@ -56,7 +59,7 @@ def follow(spec: WriteSpec, batch: pa.Table) -> WriteSpec:
 
 
 def declare(spec: WriteSpec, schema: pa.Schema) -> WriteSpec:
-    """The spec whose schema holds rows of these columns and types, whatever their values."""
+    """The spec with a schema that can hold rows of these columns and types, whatever their values."""
     if spec.operation not in (UPSERT, INSERT, BULK_INSERT):
         return spec
     stored = avro_to_arrow(arrow_to_avro(schema, table_name=spec.table_name, meta_fields=False))
@@ -67,9 +70,9 @@ def declare(spec: WriteSpec, schema: pa.Schema) -> WriteSpec:
 
 
 def taken_in(spec: WriteSpec, block_schema: str) -> WriteSpec:
-    """The spec whose schema holds rows that were encoded before with this Avro schema.
+    """The spec with a schema that can hold rows encoded earlier with the Avro schema ``block_schema``.
 
-    ``Invalid`` where the table gave a column another type meanwhile, one that does not meet theirs.
+    Raises ``Invalid`` if a column of the table has a type by now that cannot be merged with theirs.
     """
     fields = merged_fields(arrow_user_schema(spec.user_schema), arrow_user_schema(block_schema))
     return with_schema(spec, evolved(spec.user_schema, fields, spec.table_name)) if fields else spec
@@ -84,9 +87,10 @@ def with_schema(spec: WriteSpec, text: str) -> WriteSpec:
 
 @dataclass(frozen=True)
 class Moved:
-    """A commit must not complete as it is: ``text`` is the schema that it needs.
+    """A commit must not complete as it is: ``text`` is the Avro schema that it needs.
 
-    ``announce``: a later requested commit is complete without it, so it must be said first.
+    ``announce``: a commit requested later has completed without this schema, so a commit without rows must
+    declare it first.
     """
 
     text: str
@@ -96,10 +100,11 @@ class Moved:
 def newer_schema(
     storage: Storage, timeline: ActiveTimeline, spec: WriteSpec, known: tuple[str, str] = ("", "")
 ) -> Moved | None:
-    """Under the lock: what the schemas of others ask of the commit of ``spec``; None: nothing.
+    """The schema that the commit of ``spec`` needs because of other commits; None: its own will do.
 
-    Reads one commit in the usual case, none if it is the ``known`` (file, schema), and looks no further if
-    it has our very schema. Raises ``Invalid`` where two writers gave a column types that do not meet.
+    Call it under the lock. It usually reads one commit, and none if the newest file and the schema of
+    ``spec`` are ``known`` (file, schema). It stops at a commit with the same schema. Raises ``Invalid`` if
+    two writers gave a column types that cannot be merged.
     """
     for name in _newest_first(timeline):
         if known == (name, spec.user_schema):
@@ -118,7 +123,7 @@ def newer_schema(
 
 
 def newest_schema(storage: Storage, timeline: ActiveTimeline) -> str:
-    """The schema of the newest completed delta commit that has one; "" where there is none."""
+    """The schema of the newest completed delta commit that has one; "" if none has."""
     for name in _newest_first(timeline):
         path = paths.timeline_file(name)
         try:
@@ -136,11 +141,11 @@ def _compared(spec: WriteSpec, newest: str, *, later: bool) -> Moved | None:
     missing_there = merged_fields(theirs, ours)
     if not (missing_there if later else missing_here):
         return None
-    # Columns in the order in which they became visible.
+    # The newest schema comes first, so that columns keep the order in which they became visible.
     return Moved(evolved(newest, missing_there, spec.table_name), announce=later)
 
 
 def _newest_first(timeline: ActiveTimeline) -> list[str]:
-    """Files of the newest completed delta commits."""
+    """File names of the ``_LOOKED_AT_MAX`` newest completed delta commits, newest first."""
     found = (i.file_name for i in reversed(timeline.completed) if i.action == DELTACOMMIT)
     return list(islice(found, _LOOKED_AT_MAX))

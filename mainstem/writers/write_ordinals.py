@@ -229,7 +229,7 @@ def _choose(
 
 
 class _SeveralThreads(Invalid):
-    """The refusal is recorded for the whole batch."""
+    """A refusal that is recorded for the whole batch: its later runs are refused too."""
 
 
 def _compare_with_earlier_runs(state: _State, what: StreamWrite, ordinal: int, base: str) -> None:
@@ -398,7 +398,7 @@ class _Register:
             )
         except Swept:
             return False
-        if made:  # else another was faster
+        if made:  # else another writer was faster
             self._sweep(version + 1, name)
         return made
 

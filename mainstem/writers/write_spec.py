@@ -1,4 +1,4 @@
-"""The specification that a transaction passes to its workers: all that is needed to write a batch."""
+"""The specification that a transaction passes to its workers, and the names of the operations."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ BULK_INSERT = "bulk_insert"
 DELETE = "delete"
 UPDATE_COLUMNS = "update_columns"
 
-#: operations that lose rows beside other writers, and why
+#: operations that would lose rows of other writers -> why
 UNSAFE = {
-    "insert_overwrite": "the fixed file id of a bucket would be retired and hide every later write"
+    "insert_overwrite": "it would retire a bucket's fixed file id and so hide every later write"
     " (apache/hudi#19793)",
-    "insert_overwrite_table": "the fixed file id of a bucket would be retired and hide every later"
-    " write (apache/hudi#19793)",
-    "delete_partition": "the fixed file ids of the partition would be retired and hide later writes"
+    "insert_overwrite_table": "it would retire a bucket's fixed file id and so hide every later write"
+    " (apache/hudi#19793)",
+    "delete_partition": "it would retire the partition's fixed file ids and so hide later writes"
     " (apache/hudi#19793)",
 }
 
@@ -38,7 +38,7 @@ PARTIAL_BLOCKS_WARNING = (
 
 @dataclass(frozen=True)
 class WriteSpec:
-    """All that a worker needs to write for one transaction; picklable, no live objects."""
+    """Everything a worker needs to write for one transaction. Picklable: it holds no live objects."""
 
     location: Location
     instant: str
@@ -47,7 +47,7 @@ class WriteSpec:
     keys: KeyGenerator
     hash_fields: tuple[str, ...]
     buckets: int
-    #: how rows of one key meet, and which rows are deletes; complete for ``log_schema``
+    #: how rows of one key are merged, and which rows are deletes; complete for ``log_schema``
     rules: MergeRules
     #: the ordering fields, whatever the merge mode: every row has them, and a delete carries their values
     ordering: tuple[str, ...]
@@ -61,24 +61,24 @@ class WriteSpec:
     partial_blocks: bool = False
     #: columns that a batch lacks are written as nulls (``hoodie.write.set.null.for.missing.columns``)
     fill_missing: bool = False
-    #: those of ``LAYOUT_OPTIONS`` that were given
+    #: the ``LAYOUT_OPTIONS`` that were given
     layout: Mapping[str, str] = field(default_factory=dict)
     #: columns that keep their type: Java cannot merge statistics of partitions of two types
     never_widened: tuple[str, ...] = ()
-    #: columns of whole numbers that stay such: a secondary index holds no fractions
+    #: columns of whole numbers that must stay so: a secondary index holds no fractions
     whole_numbers: tuple[str, ...] = ()
-    #: of rows that are staged: which table they are for (``writers/staged_rows.py``)
+    #: for staged rows: the identity of their table (``writers/staged_rows.py``)
     identity: str = ""
-    #: the newest completed instant's file when ``user_schema`` was looked up, "" where there was none
+    #: file name of the newest completed instant when ``user_schema`` was looked up; "" if there was none
     planned_on: str = ""
 
     @property
     def base(self) -> str:
-        """Where the table lies, as text."""
+        """The table's path or URL, for messages."""
         return self.location.base
 
 
 def complete_rules(rules: MergeRules, user_schema: str, log_schema: str) -> MergeRules:
-    """The table's rules with what the schema of a write says; both schemas are Avro."""
+    """The table's merge rules, completed by the schema of a write. Both schemas are Avro."""
     every = None if rules.merger is None else avro_to_arrow(log_schema)
     return rules.for_schema(user_schema, every)

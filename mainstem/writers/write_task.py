@@ -1,7 +1,7 @@
-"""The executor side of a transaction: writes log files in a task and returns write stats to the driver.
+"""The executor side of a transaction: a task writes files and returns their write stats to the driver.
 
-A task returns bytes (JSON), never live objects. Every attempt has its own write token, so attempts
-never touch each other's files; the driver keeps the files of the attempts whose result it was given.
+A task returns bytes (JSON), never live objects. Every attempt has its own write token, so attempts never
+touch each other's files. The driver keeps only the files of attempts whose result it was given.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ def write_task(
     attempt: int,
     storage: Storage | None = None,
 ) -> bytes:
-    """Append all batches of one task attempt; returns what ``Transaction.add_task_result`` takes.
+    """Appends all batches of one task attempt; returns the bytes for ``Transaction.add_task_result``.
 
-    The three numbers make the write token. On any failure the attempt removes its own files.
+    ``task_partition``, ``stage`` and ``attempt`` make the write token; raises ``Invalid`` if one is no
+    number from 0. On any failure the attempt removes its own files.
     """
     storage = storage or storage_of(spec.location, sync=spec.fsync)
     token = f"{task_partition}-{stage}-{attempt}"
@@ -64,15 +65,15 @@ def write_task(
 
 
 def decode_result(result: bytes, instant: str) -> tuple[list[WriteStat], int]:
-    """Write stats and rows of one task; refuses results of another instant."""
+    """(write stats, number of rows) of one task. Raises ``Invalid`` for bytes of another kind or instant."""
     try:
         data = json.loads(result)
         stats = [stat_of(**dict(zip(_FIELDS, f, strict=True))) for f in data["files"]]
         found, rows = data["instant"], int(data["rows"])
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-        raise Invalid(f"no task result: {error}") from error
+        raise Invalid(f"this is no task result: {error}; pass on what write_task returned") from error
     if found != instant or any(s.instant != instant for s in stats):
-        raise Invalid(f"task result of instant {found}, expected {instant}")
+        raise Invalid(f"task result of instant {found}, expected {instant}: it is another transaction's")
     return stats, rows
 
 

@@ -115,7 +115,7 @@ def test_a_wrong_option_is_refused_with_key_value_and_what_was_expected(name, ta
 
 
 AT_ONCE = {
-    "unsafe operation": ({"hoodie.datasource.write.operation": "insert_overwrite"}, Unsupported, "retired"),
+    "unsafe operation": ({"hoodie.datasource.write.operation": "insert_overwrite"}, Unsupported, "retire"),
     "nonsense": ({"hoodie.nonsense": "1"}, Unsupported, r"'hoodie\.nonsense' is not supported"),
     "typing error": ({"hoodie.mainstem.fsynk": "false"}, Invalid, r"'hoodie\.mainstem\.fsync'"),
     "Flink's alone": ({"write.tasks": "4"}, Invalid, r"unknown option 'write\.tasks'"),

@@ -18,7 +18,7 @@ from mainstem.cli import rounds
 from mainstem.cli.main import REFUSED, TRY_AGAIN, USAGE, main
 from mainstem.errors import Unavailable
 from mainstem.services import compaction
-from mainstem.services.run_options import SERVICES
+from mainstem.services.service_switches import SERVICES
 
 SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int64())])
 EVERY_2 = ("-o", "hoodie.compact.inline.max.delta.commits=2")

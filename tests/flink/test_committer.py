@@ -19,7 +19,7 @@ import pytest
 import mainstem
 from mainstem.cli.main import main
 from mainstem.errors import CorruptTable, Invalid, Unavailable
-from mainstem.flink import parts
+from mainstem.flink import part_files
 from mainstem.flink.committer import PARTS_KEY, Committer, folders, sinks
 from mainstem.storage.local import LocalStorage
 from mainstem.writers.staged_rows import Stager
@@ -115,7 +115,7 @@ def test_parts_are_committed_in_the_order_of_their_checkpoints(tmp_path, monkeyp
         properties={**OPTIONS, "hoodie.mainstem.exclusive": True},
     )  # fmt: skip
     job = Job(table)
-    monkeypatch.setattr(parts, "_PARTS_MAX", 5)
+    monkeypatch.setattr(part_files, "_PARTS_MAX", 5)
     names = [job.checkpoint(rows([1], 1, f"checkpoint {n} of ")) for n in range(12)]
     for name in names:  # the last two digits count, not the letters
         os.utime(job.parts / name, (1_000_000, 1_000_000))
@@ -128,7 +128,7 @@ def test_a_large_backlog_is_committed_in_several_commits(table, job, monkeypatch
     for n in range(4):
         job.checkpoint(rows(range(50), n))
     size = max(path.stat().st_size for path in job.staged.iterdir())
-    monkeypatch.setattr(parts, "_BYTES_MAX", 2 * size)
+    monkeypatch.setattr(part_files, "_BYTES_MAX", 2 * size)
     assert len(Committer(table, "t1").commit_pending()) == 2
     assert len(content(table)) == 50
 
@@ -139,7 +139,7 @@ def dies_before_tidying(table, monkeypatch):
             raise OSError("gone")
 
     with monkeypatch.context() as patched:
-        patched.setattr(parts.PartFiles, "remove", dies)
+        patched.setattr(part_files.PartFiles, "remove", dies)
         with pytest.raises(Unavailable, match="nothing is lost"):
             Committer(table, "t1").commit_pending()
 
@@ -228,7 +228,7 @@ def test_a_committer_that_slept_through_a_commit_and_its_restore_does_not_bring_
         table.begin = begin
         other = mainstem.open_table(table.path, OPTIONS)
         with monkeypatch.context() as patched:  # it dies before it removes the staged rows
-            patched.setattr(parts.PartFiles, "remove", parts_only)
+            patched.setattr(part_files.PartFiles, "remove", parts_only)
             assert len(Committer(other, "t1").commit_pending()) == 1
         assert "k2" in content(other)
         other.restore(other.savepoints()[0].instant)

@@ -16,7 +16,7 @@ from mainstem.errors import Invalid, MainstemError, Unsupported
 from mainstem.flink.option_list import BY_NAME, FIXED, NO_EFFECT, OPTIONS
 from mainstem.flink.options import FlinkOptions
 from mainstem.options.services import CLEAN_COMMITS
-from mainstem.services.run_options import CLEANING, COMPACTION, RunOptions
+from mainstem.services.service_switches import CLEANING, COMPACTION, RunOptions
 
 BASE = {"connector": "hudi", "path": "/data/t1", "table.type": "MERGE_ON_READ", "index.type": "BUCKET"}
 
@@ -111,7 +111,7 @@ def test_an_unknown_hoodie_option_is_refused_by_name() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"write.operation": "insert_overwrite"}, "retired"),
+        ({"write.operation": "insert_overwrite"}, "retire"),
         ({"write.operation": "bulk_insert"}, "upsert"),
         ({"write.operation": "delete"}, "open_table"),
         ({"write.operation": "merge"}, "expected upsert"),

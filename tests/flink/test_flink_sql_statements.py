@@ -18,9 +18,9 @@ import pytest
 import mainstem
 from mainstem.errors import Invalid, MainstemError, Unsupported
 from mainstem.flink import connect
-from mainstem.flink.declared import declared
+from mainstem.flink.declared_table import declared
+from mainstem.flink.insert_target import open_target
 from mainstem.flink.pipeline import plan_insert
-from mainstem.flink.target import open_target
 
 COLUMNS = "uuid varchar(20), name varchar(10), age int, ts timestamp(3), `partition` varchar(20)"
 SOURCE = """

@@ -22,7 +22,7 @@ from mainstem.formats.avro_columns import decode_records, encode_groups
 from mainstem.formats.avro_schema import META_FIELDS, arrow_to_avro, avro_to_arrow
 from mainstem.formats.base_file import BaseFileFormat, encode_base_file
 from mainstem.formats.log_file import data_block
-from mainstem.formats.resolve import project_to
+from mainstem.formats.schema_resolution import project_to
 from mainstem.formats.vectors import (
     Vector,
     VectorRefused,

@@ -11,7 +11,7 @@ from functools import cache
 import pyarrow as pa
 
 from mainstem.flink.committer import _part_names
-from mainstem.flink.parts import PartFiles
+from mainstem.flink.part_files import PartFiles
 from mainstem.spark.jobs import Job, decode_job, encode_job
 from mainstem.storage import paths
 from mainstem.storage.backends import location_of

@@ -11,7 +11,7 @@ import pytest
 import mainstem
 from mainstem.errors import CorruptTable, Invalid, Unsupported
 from mainstem.formats.log_file import BlockKind, Header, LogBlock
-from mainstem.formats.resolve import project_to
+from mainstem.formats.schema_resolution import project_to
 from mainstem.layout.properties import TableConfig
 from mainstem.merge.rules import column_defaults
 from mainstem.readers.rows.base_rows import open_base

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import mainstem
-from mainstem.api.hoodie_options import sorted_out
+from mainstem.api.given_options import sorted_out
 from mainstem.api.job_table import asked_indexes, open_for_job
 from mainstem.cli.main import main
 from mainstem.errors import Invalid

@@ -22,7 +22,7 @@ from mainstem.cli.main import main
 from mainstem.errors import Invalid, RolledBack, Unavailable, Unsupported
 from mainstem.formats.avro_container import OUR_MARK
 from mainstem.indexing import creating, index_build
-from mainstem.indexing.first_rows import FirstRows
+from mainstem.indexing.initial_rows import InitialRows
 from mainstem.layout import properties
 from mainstem.metadata.commits.partition_rows import Maintained
 from mainstem.options import INDEX_TIMEOUT, STATS_GROUPS
@@ -100,8 +100,8 @@ def at(monkeypatch, moment: str, act: Callable[[], object]) -> list[object]:
 
     places = {
         "planned": (index_build, "schedule", False),
-        "open": (FirstRows, "of_listing", True),
-        "read": (FirstRows, "of_listing", False),
+        "open": (InitialRows, "of_listing", True),
+        "read": (InitialRows, "of_listing", False),
         "written": (index_build._Build, "_complete", True),
         "completed": (index_build._Build, "_complete", False),
     }
@@ -580,7 +580,7 @@ def test_kinds_that_are_not_built_or_not_maintained_are_refused_and_nothing_chan
     monkeypatch.setattr(properties, "MAINTAINED", frozenset())
     with pytest.raises(Unsupported, match="do not maintain it"):
         table.create_index("files")
-    with pytest.raises(Invalid, match="on no columns"):
+    with pytest.raises(Invalid, match="has no columns"):
         monkeypatch.setattr(properties, "MAINTAINED", frozenset({"files"}))
         table.create_index("files", ["id"])
     assert sorted(p.name for p in Path(table.path).rglob("*") if p.name != "lock-identity") == [

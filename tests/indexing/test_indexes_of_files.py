@@ -19,8 +19,8 @@ import pytest
 import mainstem
 from mainstem.errors import CorruptTable, Invalid, Unsupported
 from mainstem.indexing import creating
-from mainstem.indexing.first_rows import FirstRows
 from mainstem.indexing.index_build import Built
+from mainstem.indexing.initial_rows import InitialRows
 from mainstem.layout.properties import load_config
 from mainstem.metadata.metadata_partitions import group_index
 from mainstem.options import BLOOM_GROUPS, UNSAFE_FOR_JAVA
@@ -124,9 +124,9 @@ def test_what_commits_or_is_cleaned_beside_a_build_is_in_it(table, monkeypatch, 
     txn = opened(table).begin("bulk_insert")
     txn.write(rows(range(20, 26), 70))
     opened(table).create_index("files")
-    of_listing, done = FirstRows.of_listing, []
+    of_listing, done = InitialRows.of_listing, []
 
-    def beside(self: FirstRows) -> None:
+    def beside(self: InitialRows) -> None:
         if moment == "after":
             of_listing(self)
         if not done:
@@ -137,7 +137,7 @@ def test_what_commits_or_is_cleaned_beside_a_build_is_in_it(table, monkeypatch, 
         if moment == "before":
             of_listing(self)
 
-    monkeypatch.setattr(FirstRows, "of_listing", beside)
+    monkeypatch.setattr(InitialRows, "of_listing", beside)
     created(table, wanted)
     assert done
     check(table)
@@ -207,7 +207,7 @@ def test_a_clean_of_log_files_alone_keeps_it_in_step(tmp_path, wanted):
 
 
 def test_bloom_filters_are_of_no_columns_and_have_no_other_name(table):
-    with pytest.raises(Invalid, match="of the record keys, on no columns"):
+    with pytest.raises(Invalid, match="hold record keys: leave the columns"):
         table.create_index("bloom_filters", ["value"])
     with pytest.raises(Invalid, match="one index of the kind bloom_filters"):
         table.create_index("bloom_filters", name="other")

@@ -17,10 +17,10 @@ import pytest
 
 import mainstem
 from mainstem.errors import Invalid, MainstemError, Unsupported
-from mainstem.indexing import creating, first_keys
+from mainstem.indexing import creating, initial_keys
 from mainstem.indexing import index_build as build
-from mainstem.indexing.first_keys import FirstKeys
-from mainstem.indexing.first_rows import here
+from mainstem.indexing.initial_keys import InitialKeys
+from mainstem.indexing.initial_rows import here
 from mainstem.layout import properties
 from mainstem.options import GLOBAL_GROUPS, PARTITION_GROUPS, RECORD_GROUP_BYTES, RECORD_GROWTH
 from mainstem.storage import paths
@@ -162,7 +162,7 @@ def test_writers_and_services_beside_a_build_lose_no_key(tmp_path, monkeypatch, 
 
         monkeypatch.setattr(owner, name, step)
 
-    once(FirstKeys, "of_listing", 0)
+    once(InitialKeys, "of_listing", 0)
     once(build._Build, "_complete", 1)
     built = opened(table).create_index(kind, columns)
     assert built.rows >= 20 and kind in built.index
@@ -173,7 +173,7 @@ def test_a_group_whose_files_were_cleaned_under_the_build_is_read_as_it_is_now(t
     table = create(tmp_path / "t", False)
     opened(table).upsert(rows(range(20), 1))
     opened(table).compact()
-    real = FirstKeys.of_listing
+    real = InitialKeys.of_listing
 
     def of_listing(self) -> None:
         run = self.run
@@ -189,7 +189,7 @@ def test_a_group_whose_files_were_cleaned_under_the_build_is_read_as_it_is_now(t
         self.run = late
         real(self)
 
-    monkeypatch.setattr(FirstKeys, "of_listing", of_listing)
+    monkeypatch.setattr(InitialKeys, "of_listing", of_listing)
     opened(table).create_index("record_index")
     check(table)
 
@@ -328,7 +328,7 @@ def test_file_groups_are_as_many_as_hudi_makes_for_so_many_rows(tmp_path):
 
 @pytest.mark.parametrize(
     ("kind", "columns", "why"),
-    [("record_index", ["id"], "on no columns"), ("secondary_index", [], "on one column"),
+    [("record_index", ["id"], "leave the columns"), ("secondary_index", [], "on one column"),
      ("secondary_index", ["id", "ts"], "on one column"), ("secondary_index", ["nothing"], "has no column"),
      ("secondary_index", ["price"], "secondary index on a column of type double"),
      ("secondary_index", ["_hoodie_record_key"], "no meta column"),
@@ -360,7 +360,7 @@ def test_keys_of_few_file_groups_at_a_time_are_in_memory(tmp_path, monkeypatch, 
     table = create(tmp_path / "t", True)
     table.upsert(rows(range(20), 1))
     table.create_index("files")
-    monkeypatch.setattr(first_keys, "_AT_ONCE_BYTES", size)
+    monkeypatch.setattr(initial_keys, "_AT_ONCE_BYTES", size)
     seen, run = [], here(LocalStorage(table.path))
 
     def counted(work, pieces, told):
@@ -397,7 +397,7 @@ def test_a_table_with_a_merger_of_its_own_has_no_secondary_index(tmp_path):
         tmp_path / "t",
         **{"hoodie.record.merge.mode": "CUSTOM", "hoodie.record.merge.strategy.id": MERGER},
     )
-    with pytest.raises(Unsupported, match="merger of its own"):
+    with pytest.raises(Unsupported, match="its own merger"):
         table.create_index("secondary_index", ["value"])
 
 

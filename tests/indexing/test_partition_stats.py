@@ -20,7 +20,7 @@ import pytest
 import mainstem
 from mainstem.errors import Invalid, Unsupported
 from mainstem.indexing import creating
-from mainstem.indexing.first_rows import FirstRows
+from mainstem.indexing.initial_rows import InitialRows
 from mainstem.metadata.derive.column_ranges import Range
 from mainstem.metadata.derive.statistics_rows import partition_stats_rows
 from mainstem.metadata.metadata_partitions import Content
@@ -118,9 +118,9 @@ def test_what_commits_or_is_cleaned_beside_a_build_is_in_it(table, monkeypatch, 
     table.create_index("column_stats")
     txn = opened(table).begin()
     txn.write(rows(range(0, 20, 2), 70))
-    of_listing, done = FirstRows.of_listing, []
+    of_listing, done = InitialRows.of_listing, []
 
-    def beside(self: FirstRows) -> pa.Table:
+    def beside(self: InitialRows) -> pa.Table:
         found = of_listing(self) if moment == "after" else None
         if not done:
             done.append(txn.commit())
@@ -129,7 +129,7 @@ def test_what_commits_or_is_cleaned_beside_a_build_is_in_it(table, monkeypatch, 
             opened(table).clean()
         return of_listing(self) if found is None else found
 
-    monkeypatch.setattr(FirstRows, "of_listing", beside)
+    monkeypatch.setattr(InitialRows, "of_listing", beside)
     table.create_index("partition_stats")
     assert done
     check(table, 3, 70, 80)

@@ -62,7 +62,7 @@ def test_dates_and_times_of_an_older_calendar(java: JavaHudi, path: str) -> None
 
 
 def test_java_loses_rows_by_indexes_that_are_built_for_those_who_insist(java: JavaHudi, path: str) -> None:
-    """Once Java finds them, nobody need insist (``indexing/java_readers.py``)."""
+    """Once Java finds them, nobody need insist (``indexing/unsafe_for_java.py``)."""
     schema = pa.schema([("id", pa.string()), ("name", pa.string()), ("ts", pa.int64())])
     table = mainstem.create_table(
         path, schema, record_key="id", ordering="ts", buckets=1,

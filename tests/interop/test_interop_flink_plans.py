@@ -20,9 +20,9 @@ from test_interop_concurrent import wait_for
 from test_interop_staged import SCHEMA, commit, rows_of
 
 import mainstem
-from mainstem.flink.declared import Declared
+from mainstem.flink.declared_table import Declared
+from mainstem.flink.insert_target import open_target
 from mainstem.flink.options import FlinkOptions
-from mainstem.flink.target import open_target
 from mainstem.storage.local import LocalStorage
 from mainstem.writers.staged_rows import Stager
 from tests.golden_tables.tables import unpack

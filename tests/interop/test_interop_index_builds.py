@@ -13,7 +13,7 @@ from compare import assert_same
 from java_hudi import JavaHudi, nbcc_options
 
 import mainstem
-from mainstem.indexing.first_rows import FirstRows
+from mainstem.indexing.initial_rows import InitialRows
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("ts", pa.int64())])
 THROUGH = {"hoodie.metadata.enable": "true", "hoodie.enable.data.skipping": "true"}
@@ -37,14 +37,14 @@ def test_java_reads_through_indexes_that_were_built_beside_writers_and_goes_on(
     table.upsert(rows_of(range(8), 110))
     early = table.begin()
     early.write(rows_of(range(4, 30), 120))
-    of_listing = FirstRows.of_listing
+    of_listing = InitialRows.of_listing
 
-    def slow(self: FirstRows) -> pa.Table:
+    def slow(self: InitialRows) -> pa.Table:
         if self.spec.partition == "column_stats":
             early.commit()
         return of_listing(self)
 
-    monkeypatch.setattr(FirstRows, "of_listing", slow)
+    monkeypatch.setattr(InitialRows, "of_listing", slow)
     table.create_index("column_stats")
 
     def check() -> None:

@@ -256,7 +256,7 @@ def test_a_creator_that_stood_still_finds_the_table_and_leaves_what_was_written(
     storage = Beside(str(path), method, ending, lambda: create(path, other).upsert(rows(*"abcdefgh")))
     if ending == "-1":
         create(path, other).upsert(rows(*"abcdefgh"))
-    monkeypatch.setattr("mainstem.api.opening.storage_of", lambda location, sync: storage)
+    monkeypatch.setattr("mainstem.api.real_seams.storage_of", lambda location, sync: storage)
     with pytest.raises(TableExists):
         create(path)
     monkeypatch.undo()

@@ -21,7 +21,7 @@ from mainstem.metadata.metadata_partitions import RECORD_INDEX, Content, data_pa
 from mainstem.metadata.metadata_table import MetadataTable
 from mainstem.metadata.records import row_keys
 from mainstem.metadata.records.record_schema import commit_schema
-from mainstem.metadata.validity import Validity
+from mainstem.metadata.valid_instants import Validity
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from mainstem.timeline.active import ActiveTimeline

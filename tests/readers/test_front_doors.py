@@ -116,12 +116,12 @@ def test_polars_opens_what_its_own_condition_leaves(path, asked, wanted, sql, id
 def test_spark_makes_tasks_for_what_is_left(path, asked, wanted, sql, ids) -> None:
     """As its planner and its tasks do, without a JVM."""
     pytest.importorskip("pyspark")
-    from mainstem.spark import reads
+    from mainstem.spark import source_readers
     from mainstem.spark.options import ReadOptions
     from mainstem.spark.types import spark_schema
 
     parsed = ReadOptions.parse({"path": str(path), "filter": sql})
-    reader = reads.Reader(parsed, spark_schema(mainstem.open_table(path).scan().schema))
+    reader = source_readers.Reader(parsed, spark_schema(mainstem.open_table(path).scan().schema))
     tasks = reader.partitions()
     batches = [batch for task in tasks for batch in reader.read(task)]
     asked([key for batch in batches for key in batch.column("id").to_pylist()], ids)

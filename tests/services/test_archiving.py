@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import mainstem
-from mainstem.api.opening import fence_of
+from mainstem.api.real_seams import fence_of
 from mainstem.cli.main import main
 from mainstem.errors import CorruptTable, Invalid, LeaseLost, RolledBack, Unavailable
 from mainstem.lsm_archive import data_file

@@ -20,11 +20,11 @@ import pyarrow as pa
 import pytest
 
 import mainstem
-from mainstem.api.opening import fence_of
+from mainstem.api.real_seams import fence_of
 from mainstem.errors import CorruptTable, Invalid, Unavailable
 from mainstem.formats.hfile import HFile, open_hfile
 from mainstem.layout.properties import load_config
-from mainstem.metadata.compaction_rows import MetadataCompactionOptions, before, compacted
+from mainstem.metadata.metadata_compaction_plan import MetadataCompactionOptions, before, compacted
 from mainstem.metadata.metadata_partitions import Content
 from mainstem.metadata.metadata_table import MetadataTable
 from mainstem.metadata.records.flat_rows import decode

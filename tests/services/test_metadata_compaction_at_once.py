@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import mainstem
-from mainstem.api.opening import fence_of
-from mainstem.publish.link_fence import note_foreign_writer
+from mainstem.api.real_seams import fence_of
+from mainstem.publish.fence_notes import note_foreign_writer
 from mainstem.publish.publisher import Publisher
 from mainstem.services.metadata import metadata_compaction
 from mainstem.services.metadata import metadata_compaction_at_once as at_once

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pytest
 
 import mainstem
-from mainstem.api.opening import fence_of
+from mainstem.api.real_seams import fence_of
 from mainstem.api.services import Services
 from mainstem.errors import Invalid, Unavailable
 from mainstem.indexing import index_build

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pytest
 
 import mainstem
-from mainstem.api.opening import fence_of
+from mainstem.api.real_seams import fence_of
 from mainstem.errors import CorruptTable
 from mainstem.formats.avro_container import decode_container
 from mainstem.indexing import index_build

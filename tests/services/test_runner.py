@@ -27,8 +27,8 @@ from mainstem.services import compaction, runner
 from mainstem.services.after_commit import Due, Refreshes
 from mainstem.services.background import Background
 from mainstem.services.progress import silent
-from mainstem.services.run_options import SERVICES, RunOptions
 from mainstem.services.runner import Round, ServiceRun, ServiceWarning, warn_of_failures
+from mainstem.services.service_switches import SERVICES, RunOptions
 from mainstem.storage import paths
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64())])

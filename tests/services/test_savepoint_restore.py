@@ -229,7 +229,7 @@ def test_a_restore_says_why_it_cannot_be(table):
     table.savepoint(first)
     second = table.upsert(rows(range(4), 2)).instant
     table.savepoint(second)
-    with pytest.raises(Invalid, match=f"{second} would go and has a savepoint"):
+    with pytest.raises(Invalid, match=f"{second}, which has a savepoint"):
         table.restore(first)
     table.delete_savepoint(second)
     plan_clean(table, sorted(data_files(table))[0])

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mainstem.api.opening import fence_of
+from mainstem.api.real_seams import fence_of
 from mainstem.formats.avro_container import encode_container
 from mainstem.publish.publisher import Publisher
 from mainstem.storage import paths

@@ -5,7 +5,7 @@ Ten times faster than whole transactions, so that rare interleavings of the hand
 
 from __future__ import annotations
 
-from mainstem.api.opening import fence_of
+from mainstem.api.real_seams import fence_of
 from mainstem.errors import LeaseLost, LockUnavailable, OutcomeUnknown, Unavailable
 from mainstem.publish.publisher import Publisher
 from mainstem.readers.planning import table_state

@@ -16,6 +16,7 @@ from __future__ import annotations
 import errno
 import io
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 from mainstem.errors import CorruptTable
@@ -367,7 +368,7 @@ class SimStorage:
 
         return self._call("same_file", f"{path} {other}", effect)
 
-    def rename(self, source: str, target: str) -> None:
+    def rename(self, source: str, target: str, *, settle: Iterable[str] = ()) -> None:
         def effect() -> None:
             inode = self.disk.need(source)
             event = "replaced" if self.disk.exists(target) else "linked"
@@ -375,6 +376,10 @@ class SimStorage:
             self.disk.remove(source)
 
         self._call("rename", f"{source} -> {target}", effect, writes=True)
+        try:
+            self.settle([], settle, durable=True)
+        except OSError as error:
+            raise NotDurable(error.errno, error.strerror, target) from error
 
     def move_folder(self, source: str, target: str) -> None:
         moved = f"{source} -> {target}"
@@ -389,6 +394,21 @@ class SimStorage:
 
     def delete(self, path: str) -> bool:
         return self._call("delete", path, lambda: self.disk.remove(path))
+
+    def create_all(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            with suppress(FileExistsError):
+                self.put_new(path, b"", durable=False)
+
+    def delete_all(self, paths: Iterable[str]) -> None:
+        failure: OSError | None = None
+        for path in paths:
+            try:
+                self.delete(path)
+            except OSError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
 
     def delete_tree(self, path: str) -> None:
         prefix = f"{path}/"

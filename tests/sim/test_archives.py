@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.sim.mutants.archiving import UNSETTLED
 from tests.sim.run import simulate
 from tests.sim.world import Faults
 
@@ -20,6 +21,12 @@ def test_archiving_changes_no_answer(seed: int) -> None:
     result = simulate(seed, "archives")
     assert result.failure is None, result.failure
     assert result.counts.archived
+
+
+@pytest.mark.parametrize("seed", (8, 11, 19))
+def test_no_crash_of_the_machine_brings_back_what_a_rollback_removed(seed: int) -> None:
+    result = simulate(seed, "archives", faults=UNSETTLED)
+    assert result.failure is None, result.failure
 
 
 def test_an_executor_that_wakes_up_when_its_plan_was_archived_leaves_no_mark_for_good():

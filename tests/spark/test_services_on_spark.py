@@ -21,7 +21,7 @@ import mainstem
 from mainstem import spark as ms
 from mainstem.api.job_table import exists
 from mainstem.errors import Invalid, Unsupported
-from mainstem.indexing import first_rows
+from mainstem.indexing import initial_rows
 from mainstem.layout.properties import load_config
 from mainstem.readers.planning.table_state import TableState
 from mainstem.services import compaction
@@ -303,8 +303,8 @@ def test_tasks_make_the_rows_that_this_process_makes_and_dead_ones_are_repeated(
     table.create_index("column_stats", ["v", "s"])
     expected = rows_of(indexed)
     table.drop_index("column_stats")
-    monkeypatch.setattr(first_rows, "here", lambda *_: pytest.fail("a piece ran in the driver"))
-    marks, real = str(tmp_path), first_rows.stats_of_files
+    monkeypatch.setattr(initial_rows, "here", lambda *_: pytest.fail("a piece ran in the driver"))
+    marks, real = str(tmp_path), initial_rows.stats_of_files
 
     def dies_once(storage, piece):
         mark = os.path.join(marks, piece.files[0].file_id)
@@ -313,7 +313,7 @@ def test_tasks_make_the_rows_that_this_process_makes_and_dead_ones_are_repeated(
             os._exit(1)
         return real(storage, piece)
 
-    monkeypatch.setattr(first_rows, "stats_of_files", dies_once)
+    monkeypatch.setattr(initial_rows, "stats_of_files", dies_once)
     told: list[tuple[str, int, int]] = []
     built = ms.create_index(
         spark, str(indexed), "column_stats", ["v", "s"], progress=lambda *step: told.append(step)

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import InputPartition
 import mainstem
 from mainstem.errors import Invalid, Unsupported
 from mainstem.spark.options import ReadOptions
-from mainstem.spark.reads import BEGINNING, Reader, StreamReader, schema_of
+from mainstem.spark.source_readers import BEGINNING, Reader, StreamReader, schema_of
 from mainstem.spark.types import spark_schema
 
 pytestmark = pytest.mark.spark

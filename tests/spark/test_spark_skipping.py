@@ -16,7 +16,7 @@ import mainstem
 from mainstem.errors import Unsupported
 from mainstem.spark import explain
 from mainstem.spark.options import ReadOptions
-from mainstem.spark.reads import Reader
+from mainstem.spark.source_readers import Reader
 from mainstem.spark.types import spark_schema
 
 pytestmark = pytest.mark.spark

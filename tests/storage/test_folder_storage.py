@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mainstem.storage.below import FolderStorage
+from mainstem.storage.folder_storage import FolderStorage
 from mainstem.storage.local import LocalStorage
 from mainstem.storage.protocol import Storage
 

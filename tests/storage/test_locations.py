@@ -16,10 +16,10 @@ import pyarrow as pa
 import pytest
 
 import mainstem
-from mainstem.api.hoodie_options import shared_location
+from mainstem.api.given_options import shared_location
 from mainstem.errors import Invalid, Unsupported
 from mainstem.storage.backends import BACKENDS, location_of, names_place, storage_of
-from mainstem.storage.below import FolderStorage
+from mainstem.storage.folder_storage import FolderStorage
 from mainstem.storage.local import LocalStorage
 from mainstem.storage.location import Location
 from mainstem.storage.store_options import KINDS
@@ -31,8 +31,8 @@ SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
 _MAKERS = {"storage/backends.py"}
 #: who may turn a location into a store: what opens tables, and what runs in tasks and workers
 _OPENERS = {
-    "api/opening.py", "api/table.py", "api/job_table.py", "writers/write_task.py",
-    "services/compact_group.py", "spark/indexes.py", "spark/jobs.py", "spark/reads.py",
+    "api/real_seams.py", "api/table.py", "api/job_table.py", "writers/write_task.py",
+    "services/compact_group.py", "spark/indexes.py", "spark/jobs.py", "spark/source_readers.py",
     "flink/split_reader.py", "flink/stage_function.py",
 }  # fmt: skip
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mainstem.storage.below import FolderStorage
+from mainstem.storage.folder_storage import FolderStorage
 from mainstem.storage.local import LocalStorage
 
 SIZE = 5_000_003  # no whole number of pages, and more than a large one

@@ -224,5 +224,5 @@ def test_nobody_but_publishing_and_the_lock_asks_for_links() -> None:
                     found.add(f"{relative}: {ast.unparse(called)}")
     assert {name for name in found if not name.startswith("storage/")} == {
         "publish/link_fence.py", "publish/staging.py",
-        "truetime/locks/file_system.py", "cli/rows.py",
+        "truetime/locks/file_system.py", "cli/row_output.py",
     }  # fmt: skip

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 import mainstem
-from mainstem.api.opening import ZOOKEEPER_AUTH_VARIABLE
+from mainstem.api.real_seams import ZOOKEEPER_AUTH_VARIABLE
 from mainstem.errors import Invalid, Unavailable, Unsupported
 from mainstem.options.locks import EXPLICIT, IMPLICIT
 from mainstem.truetime.clock import SystemClock

@@ -6,7 +6,7 @@ import struct
 
 import numpy as np
 
-from mainstem.vectors.engines import framing
+from mainstem.vectors.engines import engine_file
 
 
 def jvector_file(vectors: np.ndarray, degree: int = 4) -> bytearray:
@@ -16,7 +16,7 @@ def jvector_file(vectors: np.ndarray, degree: int = 4) -> bytearray:
     body = struct.pack("<4sIII2I", b"JVG1", degree, 2, int(upper[-1]), count, len(upper))
     body += np.asarray(vectors, "<f4").tobytes() + _ring(np.arange(count, dtype="<i4"), degree)
     body += upper.tobytes() + _ring(upper, degree)
-    return bytearray(body) + framing.footer("jvector", "l2", dimension, count, len(body), 16)
+    return bytearray(body) + engine_file.footer("jvector", "l2", dimension, count, len(body), 16)
 
 
 def _ring(nodes: np.ndarray, degree: int) -> bytes:

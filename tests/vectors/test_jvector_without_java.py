@@ -17,7 +17,7 @@ from jvector_files import jvector_file
 import mainstem
 from mainstem.errors import CorruptTable, Invalid
 from mainstem.vectors.distances import nearest
-from mainstem.vectors.engines import engine, framing
+from mainstem.vectors.engines import engine, engine_file
 from mainstem.vectors.index import building
 
 JVECTOR = engine("jvector")
@@ -103,7 +103,7 @@ def test_damage_in_any_part_of_a_file_is_refused_before_java_sees_it() -> None:
         bad[at : at + len(wrong)] = wrong
         with pytest.raises(CorruptTable, match="jvector file"):
             pytest.fail(f"{what} was taken: {loaded(bad)}")
-    short = whole[:20] + framing.footer("jvector", "l2", 6, 400, 20)
+    short = whole[:20] + engine_file.footer("jvector", "l2", 6, 400, 20)
     with pytest.raises(CorruptTable, match="head"):
         loaded(short)
 

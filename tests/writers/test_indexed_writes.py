@@ -86,10 +86,10 @@ def dies_between_the_publications(table: mainstem.Table, keys: str) -> str:
     """A commit that ends when the metadata table's file is published and the data table's is not."""
     link = Publisher._link
 
-    def dying(self: Publisher, how: object, linked: object, target: str, **named: bool) -> None:
+    def dying(self: Publisher, how: object, linked: object, target: str, *given: object) -> None:
         if not target.startswith(".hoodie/metadata/") and target.endswith(".deltacommit"):
             raise KeyboardInterrupt
-        link(self, how, linked, target, **named)
+        link(self, how, linked, target, *given)
 
     txn = table.begin()
     txn.write(rows(keys, 9))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import signal
+import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +22,7 @@ from mainstem.api.table import Table
 from mainstem.errors import Invalid, MainstemError, RolledBack, Unavailable
 from mainstem.storage.local import LocalStorage
 from mainstem.writers.stream_guard import StreamGuard
+from mainstem.writers.transaction import Transaction
 
 CALLS = (
     "read", "read_range", "stat", "names", "entries", "put_new", "upload", "settle", "link", "same_file",
@@ -159,7 +161,7 @@ def test_a_transaction_that_is_interrupted_in_its_commit_says_what_became_of_it(
                 outcome = txn.commit()
             except error:
                 visible = f"k{key}" in content(table)
-                if not txn._ended:  # else all was done but tidying up
+                if not txn._turns.ended:  # else all was done but tidying up
                     with pytest.raises(Invalid, match="abort"):
                         txn.commit()
                     with pytest.raises(Invalid, match="abort"):
@@ -274,6 +276,54 @@ def test_a_signal_handler_cannot_abort_a_commit_from_within_but_may_raise(make_t
         signal.signal(signal.SIGUSR1, before)
     assert isinstance(refused[0], Invalid) and "commit() of this transaction is running" in str(refused[0])
     assert len(content(table)) == 3, caught.value
+
+
+class Interruption(BaseException):
+    pass
+
+
+def interrupted_between_calls(txn, at, work):
+    """Raise in ``work`` at one of the places where Python looks for signals, number ``at`` (from 1) of those
+    in the code that takes turns, then abort. Returns whether there are so many."""
+    files, places = ("writers/transaction.py", "writers/transaction_turns.py", "contextlib.py"), 0
+
+    def look(frame, event, _):
+        nonlocal places
+        if event in ("call", "c_return", "c_exception") and frame.f_code.co_filename.endswith(files):
+            places += 1
+            if places == at:
+                sys.setprofile(None)
+                raise Interruption
+
+    before = sys.getprofile()
+    sys.setprofile(look)
+    try:
+        work(txn)
+    except Interruption:
+        sys.setprofile(before)
+        txn.abort()  # within the except block, which keeps the frames alive
+        return True
+    finally:
+        sys.setprofile(before)
+    txn.abort()
+    return False
+
+
+@pytest.mark.parametrize("step", ["write", "commit"])
+def test_an_abort_is_not_refused_wherever_a_step_was_interrupted(make_table, step):
+    table = make_table(buckets=1)
+
+    at, more = 0, True
+    while more:
+        at, txn = at + 1, table.begin()
+        if step == "write":
+            more = interrupted_between_calls(txn, at, lambda txn: txn.write(rows([1], ts=1)))
+        else:
+            txn.write(rows([1], ts=1))
+            more = interrupted_between_calls(txn, at, Transaction.commit)
+    assert at > 10
+    assert content(table) == ({} if step == "write" else {"k1": "v1"})
+    assert all(i.is_completed for i in table.timeline())
 
 
 @pytest.mark.parametrize("call", ["Lease.check", "Lease.release", "monotonic_ms", "every_ms", "names"])

@@ -20,7 +20,7 @@ import pytest
 
 import mainstem
 from mainstem import Invalid, Unsupported
-from mainstem.api.hoodie_options import sorted_out
+from mainstem.api.given_options import sorted_out
 from mainstem.api.job_table import open_or_create
 from mainstem.layout.key_generator import KeyGenerator
 from mainstem.storage.backends import location_of

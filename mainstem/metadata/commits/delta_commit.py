@@ -60,7 +60,7 @@ from mainstem.metadata.commits.partition_rows import Maintained, encoded_rows
 from mainstem.metadata.commits.taking_back import metadata_partition
 from mainstem.metadata.records.record_schema import commit_schema, schema_of_version
 from mainstem.publish.publisher import Ahead
-from mainstem.publish.staging import create_once, delete_quietly, private_name, put_once
+from mainstem.publish.staging import private_name, put_once
 from mainstem.storage import maps, paths
 from mainstem.storage.protocol import Storage, Upload
 from mainstem.timeline.active import ActiveTimeline
@@ -156,8 +156,8 @@ class MetadataCommit:
         if done is not None:
             self._check_covered(f"{self.instant}_{done}.{DELTACOMMIT}")
             return False
-        for state in (REQUESTED, INFLIGHT):
-            create_once(self.storage, f"{paths.METADATA_TIMELINE}/{self.instant}.{DELTACOMMIT}.{state}")
+        begun = f"{paths.METADATA_TIMELINE}/{self.instant}.{DELTACOMMIT}"
+        self.storage.create_all([f"{begun}.{REQUESTED}", f"{begun}.{INFLIGHT}"])
         for log in self.logs:
             if not put_once(self.storage, log.private, log.path):
                 self._check_same(log)
@@ -197,8 +197,8 @@ class MetadataCommit:
 
     def release(self) -> None:
         """Remove the private files; what fails is left to a later sweep."""
-        for private in (*(log.private for log in self.logs), self.completed):
-            delete_quietly(self.storage, private)
+        with suppress(OSError):
+            self.storage.delete_all([*(log.private for log in self.logs), self.completed])
 
     def forget(self) -> None:
         """Remove what this process made after its instant was rolled back while it stalled."""

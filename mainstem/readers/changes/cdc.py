@@ -106,8 +106,8 @@ class _Planner:
             metadata = self.state.metadata(requested)
             if metadata is None:
                 raise CorruptTable(
-                    "an archived instant without metadata: its changes cannot be told any more; start"
-                    " after it, or again from a snapshot",
+                    "an archived instant without metadata: its changes are no longer known; start after"
+                    " it, or again from a snapshot",
                     table=self.state.storage.base,
                     instant=requested,
                 )

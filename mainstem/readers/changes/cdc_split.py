@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from mainstem.errors import CorruptTable
 from mainstem.formats.log_file import BlockKind, read_blocks
-from mainstem.formats.resolve import project_to
+from mainstem.formats.schema_resolution import project_to
 from mainstem.merge.log_entries import joined_keys
 from mainstem.merge.rules import KEY_COLUMN
 from mainstem.readers.changes.json_images import avro_texts, row_texts

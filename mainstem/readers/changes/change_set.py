@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mainstem.formats.resolve import project_to
+from mainstem.formats.schema_resolution import project_to
 from mainstem.layout.key_generator import KeyGenerator
 from mainstem.layout.keys import DEFAULT_PARTITION, EMPTY_PART, NULL_PART
 from mainstem.merge.fold import fold, positions

@@ -1,11 +1,11 @@
 """Partitions and files of a query: from the metadata table's ``files`` if the table has one, else folders.
 
 The metadata table shows no file of a pending instant: its rows of such an instant do not count
-(``metadata/validity``), and listed names are put into slices by the data table's completed instants, just
-like names from folders. It hides no file of a completed instant: an instant completes in the metadata table
-first, and ``_left_out`` checks that every instant of the view is there, which detects a writer that ignored
-the metadata table. If the metadata table is damaged or lacks an instant, folders are listed instead, with a
-warning: a query's answer must not depend on an index.
+(``metadata/valid_instants``), and listed names are put into slices by the data table's completed instants,
+just like names from folders. It hides no file of a completed instant: an instant completes in the metadata
+table first, and ``_left_out`` checks that every instant of the view is there, which detects a writer that
+ignored the metadata table. If the metadata table is damaged or lacks an instant, folders are listed instead,
+with a warning: a query's answer must not depend on an index.
 
 Folders are also listed while a clean is pending: the clean removes files that the metadata table lists until
 the clean completes, and queries of the past must notice what is gone.

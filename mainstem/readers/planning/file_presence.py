@@ -101,8 +101,8 @@ def check_listed(
         check_no_new_clean(state)
         if state.storage.stat(paths.in_partition(partition, lost[0].name)) is not None and not names:
             raise CorruptTable(
-                f"the folder of the partition {partition!r} has files of committed instants and no metafile,"
-                " by which readers know it; restore the metafile from a copy",
+                f"the folder of the partition {partition!r} has files of committed instants but no metafile,"
+                " so readers would not find it; restore the metafile from a copy",
                 path=state.for_people(paths.partition_metafile(partition)),
                 table=state.storage.base,
             )

@@ -111,7 +111,7 @@ def _newest_archived(
             if not past:
                 return None
             raise Invalid(
-                f"the columns at that time cannot be told: the instant {requested} was archived without its"
+                f"the columns at that time are unknown: the instant {requested} was archived without its"
                 " metadata; ask for a later time, after the next commit that is still on the timeline",
                 table=state.storage.base,
                 instant=requested,

@@ -22,7 +22,7 @@ from mainstem.errors import CorruptTable
 from mainstem.formats.avro_rows import Malformed
 from mainstem.formats.log_file import BlockKind, LogBlock
 from mainstem.formats.record_starts import framed_starts
-from mainstem.formats.resolve import project_to
+from mainstem.formats.schema_resolution import project_to
 from mainstem.layout.buckets import java_string_hash
 from mainstem.limits import MIB
 from mainstem.merge.file_slice import joined, merge_slice, probe

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from mainstem.formats.resolve import project_to
+from mainstem.formats.schema_resolution import project_to
 from mainstem.merge.file_slice import joined, probe
 from mainstem.merge.fold import Folded, Positions, fold, positions
 from mainstem.merge.log_entries import DataRows, Entry

@@ -28,7 +28,7 @@ from mainstem.filters.expression_tree import shown
 from mainstem.filters.predicates import conjuncts
 from mainstem.layout.partitions import PartitionListing
 from mainstem.layout.slicing import FileSlice
-from mainstem.metadata.validity import AheadOfView
+from mainstem.metadata.valid_instants import AheadOfView
 from mainstem.options.metadata import METADATA
 from mainstem.readers.planning.explain import FILE_SLICES, PARTITIONS, Report
 from mainstem.readers.planning.table_state import TableState

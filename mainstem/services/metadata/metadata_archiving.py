@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from mainstem.lsm_archive.writer import LevelOptions
-from mainstem.metadata.compaction_rows import MetadataCompactionOptions
+from mainstem.metadata.metadata_compaction_plan import MetadataCompactionOptions
 from mainstem.options.services import ARCHIVE_MAX, ARCHIVE_MIN
 from mainstem.services import archive_plan
 from mainstem.services.archive_plan import ArchiveOptions, Subject

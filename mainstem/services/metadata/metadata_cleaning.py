@@ -14,7 +14,7 @@ again, or lists folders.
 
 **What stays.** The newest slice of every group, files that a pending compaction names, and files of instants
 that are not completed on the metadata table. A log file whose instant may yet be rolled back lies in the
-newest slice, because compactions are planned below it (``metadata.compaction_rows``).
+newest slice, because compactions are planned below it (``metadata.metadata_compaction_plan``).
 
 **A crash** leaves the plan, which the next round executes. **A suspended process that wakes up** deletes what
 its plan names: superfluous files under names that are never used again. In 1 or 3 it has lost its ticket.
@@ -28,7 +28,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mainstem.errors import CorruptTable
-from mainstem.publish.link_fence import note_newest
+from mainstem.publish.fence_notes import note_newest
 from mainstem.publish.publisher import Section
 from mainstem.services import clean_plan
 from mainstem.services.claim import claimed

@@ -20,8 +20,8 @@ has appeared. (A base file of t in the new index would hide rows.)
 
 The data table's timeline says which logs count, and its lock guards all of the metadata table (HUDI-9407).
 Java may be executing a pending plan of its own, so such a plan is left alone until it has been untouched for
-as long as a heartbeat may be silent. ``metadata.compaction_rows`` chooses the instant t. Where other engines
-may write, no plan is left pending for them to see: ``services.metadata.metadata_compaction_at_once``.
+as long as a heartbeat may be silent. ``metadata.metadata_compaction_plan`` chooses the instant t. Where other
+engines may write, no plan is left pending for them to see: ``services.metadata.metadata_compaction_at_once``.
 
 Hudi: ``HoodieBackedTableMetadataWriter.performTableServices``, ``compactIfNecessary``.
 """
@@ -36,7 +36,7 @@ from mainstem.errors import CorruptTable, Unavailable, naming
 from mainstem.formats.avro_container import OUR_MARK
 from mainstem.layout.properties import load_config
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
-from mainstem.metadata.compaction_rows import (
+from mainstem.metadata.metadata_compaction_plan import (
     MetadataCompactionOptions,
     before,
     compacted,
@@ -47,7 +47,7 @@ from mainstem.metadata.metadata_partitions import has_metadata
 from mainstem.metadata.metadata_table import MetadataTable
 from mainstem.metadata.records.record_schema import commit_schema
 from mainstem.options.metadata import METADATA
-from mainstem.publish.link_fence import note_newest
+from mainstem.publish.fence_notes import note_newest
 from mainstem.publish.publisher import Published, Section
 from mainstem.readers.planning.table_state import TableState
 from mainstem.services.claim import claimed, store_now_ms
@@ -59,7 +59,7 @@ from mainstem.services.metadata.metadata_merge import COMPACTIONS, base_name, ba
 from mainstem.services.metadata.metadata_state import OF_METADATA
 from mainstem.services.planned_files import make_file
 from mainstem.storage import paths
-from mainstem.storage.below import FolderStorage
+from mainstem.storage.folder_storage import FolderStorage
 from mainstem.storage.protocol import Storage
 from mainstem.storage.side_by_side import side_by_side
 from mainstem.timeline.active import ActiveTimeline, load_timeline

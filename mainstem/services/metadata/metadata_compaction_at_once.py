@@ -26,10 +26,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from mainstem.metadata.compaction_rows import before, compacted, earliest_unsure, operations
+from mainstem.metadata.metadata_compaction_plan import before, compacted, earliest_unsure, operations
 from mainstem.metadata.metadata_table import MetadataTable
 from mainstem.metadata.records.record_schema import commit_schema
-from mainstem.publish.link_fence import FOREIGN_NOTE, note_newest
+from mainstem.publish.fence_notes import is_foreign_noted, note_newest
 from mainstem.publish.publisher import Ahead, Section
 from mainstem.publish.staging import create_once, delete_quietly, prepared, private_name, put_once
 from mainstem.services.claim import claimed
@@ -52,7 +52,7 @@ _NEVER = "0" * 17
 
 def others_may_write(ctx: WriterContext) -> bool:
     """Whether the table is not declared exclusive to mainstem, or another engine was seen anyway."""
-    noted = ctx.seams.storage.stat(f"{paths.FENCE}/{FOREIGN_NOTE}") is not None
+    noted = is_foreign_noted(ctx.seams.storage)
     return noted or not ctx.config.exclusive
 
 

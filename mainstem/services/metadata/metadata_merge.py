@@ -7,7 +7,7 @@ one go. Both use the same file names, so each can continue what the other left.
 from __future__ import annotations
 
 from mainstem.formats.hfile import open_hfile
-from mainstem.metadata.compaction_rows import log_rows
+from mainstem.metadata.metadata_compaction_plan import log_rows
 from mainstem.metadata.metadata_table import MetadataTable
 from mainstem.services.compaction_plan import measured
 from mainstem.services.planned_files import Kind

@@ -19,7 +19,7 @@ from mainstem.metadata.metadata_partitions import has_metadata, ready_partitions
 from mainstem.metadata.metadata_table import own_config
 from mainstem.readers.planning.table_state import WRITES, TableState
 from mainstem.storage import paths
-from mainstem.storage.below import FolderStorage
+from mainstem.storage.folder_storage import FolderStorage
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline, load_timeline
 from mainstem.timeline.compaction_trigger import last_compaction

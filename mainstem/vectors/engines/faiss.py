@@ -1,7 +1,7 @@
 """Engine ``faiss``: inverted lists (IVF), with compressed vectors (IVF-PQ) if ``m_pq`` is set.
 
 Options: ``nlist``, the number of lists, 0 for four times the square root of the number of vectors;
-``nprobe``, how many of them to search, 0 for what ``effort`` measures (the ``ef`` of a search is this
+``nprobe``, how many of them to search, 0 for what ``search_effort`` measures (the ``ef`` of a search is this
 number); ``m_pq``, the bytes per compressed vector, 0 for no compression. With compression, callers request
 more neighbours and compute distances again (``Graph.oversample``), and the recall is limited by the
 compression. A build too small to train a code book keeps its vectors uncompressed.
@@ -22,16 +22,16 @@ import numpy as np
 from mainstem import limits
 from mainstem.errors import CorruptTable, Invalid
 from mainstem.vectors.distances import COSINE, L2, unit
-from mainstem.vectors.engines import Graph, framing
-from mainstem.vectors.engines.effort import held_back, measured
+from mainstem.vectors.engines import Graph, engine_file
+from mainstem.vectors.engines.search_effort import held_back, measured
 
 if TYPE_CHECKING:
     from faiss import IDSelector, Index
 
 _OPTIONS = {
-    "nlist": framing.Number(0, 0, 1_000_000),
-    "nprobe": framing.Number(0, 0, 1_000_000),
-    "m_pq": framing.Number(0, 0, limits.VECTOR_DIMENSION_MAX),
+    "nlist": engine_file.Number(0, 0, 1_000_000),
+    "nprobe": engine_file.Number(0, 0, 1_000_000),
+    "m_pq": engine_file.Number(0, 0, limits.VECTOR_DIMENSION_MAX),
 }
 _ALIASES = {"ef": "nprobe", "m": "m_pq"}
 # faiss needs 39 vectors to train a list, and 39 for each of the 256 entries of a code book.
@@ -49,23 +49,23 @@ class _Faiss:
     exact = False
     anywhere = True
 
-    def check(self, options: framing.Options) -> dict[str, float]:
+    def check(self, options: engine_file.Options) -> dict[str, float]:
         _library()
-        return framing.checked(self.name, _OPTIONS, options, _ALIASES)
+        return engine_file.checked(self.name, _OPTIONS, options, _ALIASES)
 
     def build(
-        self, vectors: np.ndarray, metric: str, options: framing.Options, threads: int = 0, seed: int = 0
+        self, vectors: np.ndarray, metric: str, options: engine_file.Options, threads: int = 0, seed: int = 0
     ) -> bytearray:
         chosen = self.check(options)
         faiss = _library()
-        values = framing.as_float32(vectors)
+        values = engine_file.as_float32(vectors)
         count, dimension = values.shape
         if chosen["m_pq"] and dimension % chosen["m_pq"]:
             raise Invalid(
                 f"option m_pq={chosen['m_pq']} of engine faiss must divide the dimension {dimension}"
             )
         if not count:
-            return bytearray(framing.footer(self.name, metric, dimension, 0, 0))
+            return bytearray(engine_file.footer(self.name, metric, dimension, 0, 0))
         faiss.omp_set_num_threads(threads or os.cpu_count() or 1)
         stored = unit(values) if metric == COSINE else values
         index = _trained(faiss, stored, metric, chosen, seed)
@@ -80,18 +80,18 @@ class _Faiss:
         body = faiss.serialize_index(index)
         del index, stored
         data = bytearray(body.data)
-        data += framing.footer(self.name, metric, dimension, count, len(data), effort or 1)
+        data += engine_file.footer(self.name, metric, dimension, count, len(data), effort or 1)
         return data
 
     def load(
-        self, data: framing.Buffer, dimension: int, metric: str, count: int | None = None
+        self, data: engine_file.Buffer, dimension: int, metric: str, count: int | None = None
     ) -> _Graph:
-        file = framing.opened(self.name, data, dimension, metric, count)
+        file = engine_file.opened(self.name, data, dimension, metric, count)
         return _Graph(file, dimension, metric)
 
 
 class _Graph(Graph):
-    def __init__(self, file: framing.Opened, dimension: int, metric: str) -> None:
+    def __init__(self, file: engine_file.Opened, dimension: int, metric: str) -> None:
         self.count, self.dimension, self.oversample = file.count, dimension, 1
         self._metric, self._effort = metric, max(file.effort, 1)
         if not file.count:
@@ -114,8 +114,8 @@ class _Graph(Graph):
         allowed: np.ndarray | None = None,
         threads: int = 0,
     ) -> tuple[np.ndarray, np.ndarray]:
-        queries, possible = framing.checked_search(self.count, self.dimension, queries, k, allowed)
-        labels, distances = framing.nothing(len(queries), k)
+        queries, possible = engine_file.checked_search(self.count, self.dimension, queries, k, allowed)
+        labels, distances = engine_file.nothing(len(queries), k)
         if not possible or not len(queries):
             return labels, distances
         faiss = _library()
@@ -137,7 +137,7 @@ class _Graph(Graph):
 
 
 def _trained(
-    faiss: ModuleType, stored: np.ndarray, metric: str, chosen: framing.Options, seed: int
+    faiss: ModuleType, stored: np.ndarray, metric: str, chosen: engine_file.Options, seed: int
 ) -> Index:
     """An empty index with lists and code books trained on ``stored``."""
     count, dimension = stored.shape
@@ -193,7 +193,7 @@ def _search(
     return labels, np.where(labels < 0, np.inf, apart)
 
 
-def _check_head(file: framing.Opened, dimension: int, metric: str) -> None:
+def _check_head(file: engine_file.Opened, dimension: int, metric: str) -> None:
     if len(file.body) < _HEAD.size:
         raise CorruptTable("a faiss file ends within its header")
     kind, values, count, _, _, trained, product = _HEAD.unpack_from(file.body)
@@ -241,7 +241,7 @@ def _library() -> ModuleType:
     try:
         import faiss
     except ImportError as error:
-        raise framing.missing("faiss-cpu", "faiss", error) from error
+        raise engine_file.missing("faiss-cpu", "faiss", error) from error
     return faiss
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from mainstem.errors import CorruptTable
 from mainstem.vectors.distances import nearest
-from mainstem.vectors.engines import Graph, framing
+from mainstem.vectors.engines import Graph, engine_file
 
 
 class _Flat:
@@ -14,22 +14,22 @@ class _Flat:
     exact = True
     anywhere = True
 
-    def check(self, options: framing.Options) -> dict[str, float]:
-        return framing.checked(self.name, {}, options)
+    def check(self, options: engine_file.Options) -> dict[str, float]:
+        return engine_file.checked(self.name, {}, options)
 
     def build(
-        self, vectors: np.ndarray, metric: str, options: framing.Options, threads: int = 0, seed: int = 0
+        self, vectors: np.ndarray, metric: str, options: engine_file.Options, threads: int = 0, seed: int = 0
     ) -> bytearray:
         self.check(options)
-        values = framing.as_float32(vectors)
+        values = engine_file.as_float32(vectors)
         data = bytearray(values.astype("<f4", copy=False).data.cast("B") if values.size else b"")
-        data += framing.footer(self.name, metric, values.shape[1], len(values), len(data))
+        data += engine_file.footer(self.name, metric, values.shape[1], len(values), len(data))
         return data
 
     def load(
-        self, data: framing.Buffer, dimension: int, metric: str, count: int | None = None
+        self, data: engine_file.Buffer, dimension: int, metric: str, count: int | None = None
     ) -> _FlatGraph:
-        file = framing.opened(self.name, data, dimension, metric, count)
+        file = engine_file.opened(self.name, data, dimension, metric, count)
         if len(file.body) != 4 * dimension * file.count:
             raise CorruptTable(
                 f"{file.count} vectors of {dimension} float32 values do not take {len(file.body)} bytes"
@@ -52,8 +52,8 @@ class _FlatGraph(Graph):
         allowed: np.ndarray | None = None,
         threads: int = 0,
     ) -> tuple[np.ndarray, np.ndarray]:
-        queries, found = framing.checked_search(self.count, self.dimension, queries, k, allowed)
-        labels, distances = framing.nothing(len(queries), k)
+        queries, found = engine_file.checked_search(self.count, self.dimension, queries, k, allowed)
+        labels, distances = engine_file.nothing(len(queries), k)
         if found:
             best = nearest(self._metric, queries, self._vectors, found, allowed=allowed)
             labels[:, :found], distances[:, :found] = best

@@ -2,7 +2,7 @@
 
 usearch has wheels for every platform and is maintained; hnswlib has no wheels. Options: ``m`` (also
 ``connectivity``), edges per vector; ``ef_construction`` (``expansion_add``), how widely a build searches;
-``ef`` (``expansion_search``), how widely a search does, 0 for what ``effort`` measures.
+``ef`` (``expansion_search``), how widely a search does, 0 for what ``search_effort`` measures.
 
 usearch's graphs work best with true distances. So cosine searches use unit vectors. For inner products, every
 vector gets one more value that makes all of them equally long: the nearest by Euclidean distance then has the
@@ -29,17 +29,17 @@ import numpy as np
 from mainstem import limits
 from mainstem.errors import CorruptTable, Invalid
 from mainstem.vectors.distances import COSINE, DOT, L2, nearest
-from mainstem.vectors.engines import Graph, framing
-from mainstem.vectors.engines.effort import EFFORTS, held_back, measured
-from mainstem.vectors.engines.walks import FEW_ROWS, FEW_SHARE, LARGEST, asked_of, stored_of
+from mainstem.vectors.engines import Graph, engine_file
+from mainstem.vectors.engines.graph_walks import FEW_ROWS, FEW_SHARE, LARGEST, asked_of, stored_of
+from mainstem.vectors.engines.search_effort import EFFORTS, held_back, measured
 
 if TYPE_CHECKING:
     from usearch.index import Index
 
 _OPTIONS = {
-    "m": framing.Number(16, 2, 256),
-    "ef_construction": framing.Number(128, 4, 10_000),
-    "ef": framing.Number(0, 0, limits.VECTOR_EFFORT_MAX),
+    "m": engine_file.Number(16, 2, 256),
+    "ef_construction": engine_file.Number(128, 4, 10_000),
+    "ef": engine_file.Number(0, 0, limits.VECTOR_EFFORT_MAX),
 }
 _ALIASES = {
     "connectivity": "m",
@@ -66,19 +66,19 @@ class _Hnsw:
     exact = False
     anywhere = True
 
-    def check(self, options: framing.Options) -> dict[str, float]:
+    def check(self, options: engine_file.Options) -> dict[str, float]:
         _library()
-        return framing.checked(self.name, _OPTIONS, options, _ALIASES)
+        return engine_file.checked(self.name, _OPTIONS, options, _ALIASES)
 
     def build(
-        self, vectors: np.ndarray, metric: str, options: framing.Options, threads: int = 0, seed: int = 0
+        self, vectors: np.ndarray, metric: str, options: engine_file.Options, threads: int = 0, seed: int = 0
     ) -> bytearray:
         """Build a graph. usearch draws its layers itself; with one thread the draw is always the same."""
         chosen = self.check(options)
-        values = framing.as_float32(vectors)
+        values = engine_file.as_float32(vectors)
         count, dimension = values.shape
         if not count:
-            return bytearray(framing.footer(self.name, metric, dimension, 0, 0))
+            return bytearray(engine_file.footer(self.name, metric, dimension, 0, 0))
         if metric != COSINE and max(values.max(), -values.min()) >= LARGEST:
             raise Invalid(f"engine hnsw takes values up to {LARGEST}: choose the engine flat, or scale them")
         # Vectors read from a file may be overwritten: no caller has them. From here on, one copy exists.
@@ -110,13 +110,13 @@ class _Hnsw:
             if data is None:
                 data = _read_back(file)
         body = len(data)
-        data += framing.footer(self.name, metric, dimension, count, body, effort)
+        data += engine_file.footer(self.name, metric, dimension, count, body, effort)
         return data
 
     def load(
-        self, data: framing.Buffer, dimension: int, metric: str, count: int | None = None
+        self, data: engine_file.Buffer, dimension: int, metric: str, count: int | None = None
     ) -> _Graph:
-        file = framing.opened(self.name, data, dimension, metric, count)
+        file = engine_file.opened(self.name, data, dimension, metric, count)
         return _Graph(file.body, file.count, file.effort, dimension, metric)
 
 
@@ -126,7 +126,7 @@ class _Graph(Graph):
     oversample = 1
 
     def __init__(
-        self, body: framing.Buffer, count: int, effort: int, dimension: int, metric: str
+        self, body: engine_file.Buffer, count: int, effort: int, dimension: int, metric: str
     ) -> None:
         self.count, self.dimension = count, dimension
         self._body, self._metric, self._effort = body, metric, effort or EFFORTS[0]
@@ -146,8 +146,8 @@ class _Graph(Graph):
         allowed: np.ndarray | None = None,
         threads: int = 0,
     ) -> tuple[np.ndarray, np.ndarray]:
-        queries, possible = framing.checked_search(self.count, self.dimension, queries, k, allowed)
-        labels, distances = framing.nothing(len(queries), k)
+        queries, possible = engine_file.checked_search(self.count, self.dimension, queries, k, allowed)
+        labels, distances = engine_file.nothing(len(queries), k)
         if not possible or not len(queries):
             return labels, distances
         rows = np.arange(len(queries))
@@ -428,7 +428,7 @@ def _library() -> type:
     try:
         from usearch.index import Index
     except ImportError as error:
-        raise framing.missing("usearch", "hnsw", error) from error
+        raise engine_file.missing("usearch", "hnsw", error) from error
     return Index
 
 

@@ -6,14 +6,14 @@ builds are refused, and searches compare all vectors.
 
 Options: ``m``, edges per vector; ``ef_construction`` (also ``beam_width``), how widely a build searches;
 ``neighbor_overflow``, how many times as many edges a build keeps in between; ``alpha``, by which factor a
-detour must be shorter for an edge to be dropped; ``ef``, how widely a search walks, 0 for what ``effort``
-measures.
+detour must be shorter for an edge to be dropped; ``ef``, how widely a search walks, 0 for what
+``search_effort`` measures.
 
 The file has a form of its own, since jVector writes only to paths: a head, the vectors of which the graph is
 made, and per level its nodes and their edges, padded with -1. ``load`` checks every edge first. Cosine
-searches compare unit vectors by dot products, the others by Euclidean distance (``walks``). jVector turns the
-latter into 1 / (1 + square), so vectors are scaled up in the JVM until the 1 is negligible beside their
-squares.
+searches compare unit vectors by dot products, the others by Euclidean distance (``graph_walks``). jVector
+turns the latter into 1 / (1 + square), so vectors are scaled up in the JVM until the 1 is negligible beside
+their squares.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ import numpy as np
 from mainstem import limits
 from mainstem.errors import CorruptTable, Invalid
 from mainstem.vectors.distances import COSINE, DOT, L2, nearest
-from mainstem.vectors.engines import Graph, framing
-from mainstem.vectors.engines.effort import EFFORTS, held_back, measured
-from mainstem.vectors.engines.walks import FEW_ROWS, FEW_SHARE, LARGEST, asked_of, stored_of
+from mainstem.vectors.engines import Graph, engine_file
+from mainstem.vectors.engines.graph_walks import FEW_ROWS, FEW_SHARE, LARGEST, asked_of, stored_of
+from mainstem.vectors.engines.search_effort import EFFORTS, held_back, measured
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway, JavaObject
 
 PACKAGE = "io.github.jbellis:jvector:4.0.2"
-_OPTIONS: dict[str, framing.Number | framing.Decimal] = {
-    "m": framing.Number(32, 2, 256),
-    "ef_construction": framing.Number(128, 4, 10_000),
-    "neighbor_overflow": framing.Decimal(1.2, 1.0, 4.0),
-    "alpha": framing.Decimal(1.2, 1.0, 4.0),
-    "ef": framing.Number(0, 0, limits.VECTOR_EFFORT_MAX),
+_OPTIONS: dict[str, engine_file.Number | engine_file.Decimal] = {
+    "m": engine_file.Number(32, 2, 256),
+    "ef_construction": engine_file.Number(128, 4, 10_000),
+    "neighbor_overflow": engine_file.Decimal(1.2, 1.0, 4.0),
+    "alpha": engine_file.Decimal(1.2, 1.0, 4.0),
+    "ef": engine_file.Number(0, 0, limits.VECTOR_EFFORT_MAX),
 }
 _ALIASES = {
     "max_degree": "m",
@@ -74,19 +74,19 @@ class _JVector:
     exact = False
     anywhere = False
 
-    def check(self, options: framing.Options) -> dict[str, float]:
+    def check(self, options: engine_file.Options) -> dict[str, float]:
         _java_class()
-        return framing.checked(self.name, _OPTIONS, options, _ALIASES)
+        return engine_file.checked(self.name, _OPTIONS, options, _ALIASES)
 
     def build(
-        self, vectors: np.ndarray, metric: str, options: framing.Options, threads: int = 0, seed: int = 0
+        self, vectors: np.ndarray, metric: str, options: engine_file.Options, threads: int = 0, seed: int = 0
     ) -> bytearray:
         """Build a graph. jVector draws its levels itself; with one thread the draw is always the same."""
         chosen = self.check(options)
-        values = framing.as_float32(vectors)
+        values = engine_file.as_float32(vectors)
         count, dimension = values.shape
         if not count:
-            return bytearray(framing.footer(self.name, metric, dimension, 0, 0))
+            return bytearray(engine_file.footer(self.name, metric, dimension, 0, 0))
         if metric != COSINE and np.abs(values).max() >= LARGEST:
             raise Invalid(f"engine jvector takes values up to {LARGEST}: choose flat, or scale them")
         stored = np.ascontiguousarray(stored_of(metric, values))
@@ -106,19 +106,19 @@ class _JVector:
                 effort += effort // _TRIMMED  # ``finish`` removes edges that the measured searches used
                 graph.add(held, threads)
             data = graph.made(stored, int(chosen["m"]))
-        data += framing.footer(self.name, metric, dimension, count, len(data), effort)
+        data += engine_file.footer(self.name, metric, dimension, count, len(data), effort)
         return data
 
     def load(
-        self, data: framing.Buffer, dimension: int, metric: str, count: int | None = None
+        self, data: engine_file.Buffer, dimension: int, metric: str, count: int | None = None
     ) -> _Graph:
-        return _Graph(framing.opened(self.name, data, dimension, metric, count), dimension, metric)
+        return _Graph(engine_file.opened(self.name, data, dimension, metric, count), dimension, metric)
 
 
 class _Graph(Graph):
     oversample = 1
 
-    def __init__(self, file: framing.Opened, dimension: int, metric: str) -> None:
+    def __init__(self, file: engine_file.Opened, dimension: int, metric: str) -> None:
         self.count, self.dimension = file.count, dimension
         self._metric, self._effort = metric, file.effort or EFFORTS[0]
         self._java: _InJava | None = None
@@ -138,8 +138,8 @@ class _Graph(Graph):
         allowed: np.ndarray | None = None,
         threads: int = 0,
     ) -> tuple[np.ndarray, np.ndarray]:
-        queries, possible = framing.checked_search(self.count, self.dimension, queries, k, allowed)
-        labels, distances = framing.nothing(len(queries), k)
+        queries, possible = engine_file.checked_search(self.count, self.dimension, queries, k, allowed)
+        labels, distances = engine_file.nothing(len(queries), k)
         if not possible or not len(queries):
             return labels, distances
         rows = np.arange(len(queries))
@@ -247,7 +247,7 @@ class _InJava:
             vectors = vectors.astype(np.float64) * self._scale
         return vectors.astype("<f4").tobytes()
 
-    def begin(self, chosen: framing.Options, threads: int) -> None:
+    def begin(self, chosen: engine_file.Options, threads: int) -> None:
         self._graph.begin(
             chosen["m"], chosen["ef_construction"], chosen["neighbor_overflow"], chosen["alpha"], threads
         )

@@ -38,7 +38,7 @@ import pyarrow as pa
 
 from mainstem.errors import Unavailable, naming
 from mainstem.formats.arrow_file import plain_table
-from mainstem.indexing.first_rows import Run
+from mainstem.indexing.initial_rows import Run
 from mainstem.limits import MANIFEST_BYTES_MAX, VECTOR_CLUSTERS_MAX
 from mainstem.publish.staging import put_once, put_over
 from mainstem.services.progress import Progress

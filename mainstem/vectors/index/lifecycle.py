@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 from mainstem.errors import CorruptTable, Invalid, MainstemError, naming
 from mainstem.indexing.dropping import Dropped
-from mainstem.indexing.first_rows import Run
+from mainstem.indexing.initial_rows import Run
 from mainstem.indexing.status import BUILDING, LEFT_OVER, READY, Index
 from mainstem.layout.properties import load_config
 from mainstem.limits import FILE_NAME_BYTES_MAX, VECTOR_CLUSTERS_MAX

@@ -12,11 +12,16 @@ from mainstem.services import archive_plan, archiving
 from mainstem.services.archive_version import NewVersion
 from mainstem.services.archiving import _Round
 from mainstem.timeline.instant import RESTORE
+from mainstem.writers import rollback
 from mainstem.writers.stream_guard import GuardIndex
 from tests.sim.mutants.mutant import Patch, nothing, seeded_bug
 from tests.sim.world import Faults
 
 CRASHING = Faults(crash=0.01)
+# The mixture that showed it: many crashes, and calls whose reply is lost.
+UNSETTLED = Faults(error_before=0.004, error_after=0.008, host_crash=0.002)
+# The same, and executors of plans die, too.
+LEFT_TO_OTHERS = Faults(error_before=0.008, error_after=0.008, crash=0.01, host_crash=0.004)
 # What is lost is what others archive between the last look and the switch: archivers stop just there.
 OVERTAKEN = Faults(pause_before="rename", pause_ms_max=10_000, skew_ms=50)
 MACHINE = Faults(host_crash=0.004)
@@ -77,7 +82,7 @@ def switch_not_synced() -> list[Patch]:
 @seeded_bug(
     "who finishes what another began to archive does not make its switch durable",
     "archives",
-    faults=Faults(error_before=0.004, error_after=0.008, host_crash=0.002),
+    faults=UNSETTLED,
 )
 def others_switch_not_synced() -> list[Patch]:
     whole = _Round._move
@@ -89,6 +94,19 @@ def others_switch_not_synced() -> list[Patch]:
             return whole(self, section, going, switch)
 
     return [patch.object(_Round, "_move", hasty)]
+
+
+@seeded_bug("a rollback completes before the removal of files is durable", "archives", UNSETTLED)
+def removals_not_durable() -> list[Patch]:
+    return [patch.object(rollback, "_settle_removals", nothing)]
+
+
+@seeded_bug("a rollback makes durable only what it removed itself", "archives", LEFT_TO_OTHERS)
+def only_own_removals_durable() -> list[Patch]:
+    def own(ctx: Any, rollback: str, instant: str, deleted: Any) -> None:
+        ctx.seams.storage.settle([], sorted(deleted), durable=True)
+
+    return [patch.object(rollback, "_settle_removals", own)]
 
 
 @seeded_bug("completed restores stay when younger commits are archived (as Java does)", "restores")

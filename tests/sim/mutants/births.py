@@ -16,7 +16,7 @@ from mainstem.publish.publisher import Publisher
 from mainstem.publish.table_identity import check_table
 from mainstem.readers.queries import scan_plan
 from mainstem.storage import paths
-from mainstem.storage.below import FolderStorage
+from mainstem.storage.folder_storage import FolderStorage
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.instant import DELTACOMMIT, INFLIGHT, REQUESTED
 from mainstem.writers import context

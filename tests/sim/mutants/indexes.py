@@ -13,8 +13,8 @@ from mainstem.indexing import dropping as dropping
 from mainstem.indexing import index_build, index_lists
 from mainstem.indexing.coverage import Coverage
 from mainstem.indexing.expected_contents import Contents
-from mainstem.indexing.first_rows import FirstRows
 from mainstem.indexing.index_plan import contiguous_until
+from mainstem.indexing.initial_rows import InitialRows
 from mainstem.layout.properties import TableConfig
 from mainstem.metadata.commits import partition_rows, partition_statistics
 from mainstem.metadata.commits.action import Action
@@ -86,11 +86,11 @@ def listed_after_the_lock() -> list[Patch]:
 
 @seeded_bug("what completed above a hole in the timeline is left out (RFC-45, fourth race)", "indexing")
 def holes_matter() -> list[Patch]:
-    def of_listing(self: FirstRows) -> None:
+    def of_listing(self: InitialRows) -> None:
         until = contiguous_until(self.state.timeline)
         self._rows = self._with(Contents(self.state), lambda file: _instant(file.name) <= until)
 
-    return [patch.object(FirstRows, "of_listing", of_listing)]
+    return [patch.object(InitialRows, "of_listing", of_listing)]
 
 
 def _instant(name: str) -> str:

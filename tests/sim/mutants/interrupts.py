@@ -14,6 +14,7 @@ from mainstem.publish.publisher import Held, Publisher
 from mainstem.writers.append import BucketAppender
 from mainstem.writers.fit_rows import as_table
 from mainstem.writers.transaction import Transaction
+from mainstem.writers.transaction_turns import Turns
 from tests.sim.mutants.mutant import Patch, nothing, seeded_bug
 from tests.sim.world import Faults
 
@@ -59,12 +60,12 @@ def torn_may_commit() -> list[Patch]:
 
 @seeded_bug("a write that was interrupted may be committed", faults=Faults(interrupt=0.006, impolite=0.8))
 def doubtful_may_commit() -> list[Patch]:
-    def check(self: Transaction) -> None:
-        if self._ended:
+    def check(self: Turns, instant: str) -> None:
+        if self.ended:
             raise Invalid("ended")
 
     return [
-        patch.object(Transaction, "_check_open", check),
+        patch.object(Turns, "check_open", check),
         patch.object(BucketAppender, "_check_whole", nothing),
     ]
 

@@ -32,12 +32,12 @@ def data_before_metadata() -> list[Patch]:
     def ahead(self: Publisher, epoch: LinkEpoch, lease: Any, given: Any, time: str) -> None:
         late[id(self)] = (epoch, given, time)
 
-    def then(self: Publisher, how: Any, linked: Any, target: str) -> None:
-        link(self, how, linked, target)
+    def then(self: Publisher, how: Any, linked: Any, target: str, folders: Any) -> None:
+        link(self, how, linked, target, folders)
         epoch, given, time = late.pop(id(self), (None, None, ""))
         if epoch is not None:
             name = f"{paths.METADATA_TIMELINE}/{given.name(time)}"
-            link(self, epoch.publish_ahead, epoch.published_ahead, name, durable=False)
+            link(self, lambda to: epoch.publish_ahead(to, ()), epoch.published_ahead, name, ())
 
     return [patch.object(Publisher, "_go_ahead", ahead), patch.object(Publisher, "_link", then)]
 
@@ -65,8 +65,9 @@ def no_ticket_ahead() -> list[Patch]:
     def place(self: LinkEpoch, prepared: str) -> None:
         self.unticketed = prepared  # type: ignore[attr-defined]
 
-    def publish(self: LinkEpoch, target: str) -> None:
+    def publish(self: LinkEpoch, target: str, folders: Any) -> None:
         self._storage.link(self.unticketed, target)  # type: ignore[attr-defined]
+        self._storage.settle([], folders, durable=True)
 
     return [patch.object(LinkEpoch, "place_ahead", place), patch.object(LinkEpoch, "publish_ahead", publish)]
 

@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 from mainstem.flink import committer
 from mainstem.flink.committer import Committer
-from mainstem.flink.parts import PartFiles
+from mainstem.flink.part_files import PartFiles
 from mainstem.writers import staged_rows
 from mainstem.writers.staged_rows import Stager
 from mainstem.writers.transaction import Transaction

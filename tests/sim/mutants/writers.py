@@ -107,7 +107,7 @@ def unknown_is_aborted() -> list[Patch]:
 @seeded_bug("a commit that failed keeps its heartbeat: nobody may roll it back", faults=FAILING)
 def heartbeat_outlives_failure() -> list[Patch]:
     def fail(self: Transaction) -> None:
-        self._ended = True
+        self._turns.ended = True
 
     return [patch.object(Transaction, "_fail", fail)]
 
@@ -116,11 +116,11 @@ def heartbeat_outlives_failure() -> list[Patch]:
     "a private file that cannot be removed turns a visible commit into an error", faults=FAILING
 )
 def tidying_fails_the_commit() -> list[Patch]:
-    def forget(seams: Any, prepared: str) -> None:
-        seams.storage.delete(prepared)
+    def delete(storage: Any, prepared: str) -> None:
+        storage.delete(prepared)
 
     return [
-        patch.object(transaction, "forget", forget),
+        patch.object(transaction, "delete_quietly", delete),
         patch.object(Transaction, "_fail", Transaction.abort),
     ]
 

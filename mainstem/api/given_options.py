@@ -179,7 +179,7 @@ def check_given(given: Mapping[str, str], table: Mapping[str, str] | None = None
         operation(given)
     of_services = [name for name in given if name.startswith(families.SERVICES)]
     if of_services:
-        from mainstem.services.option_names import check_service_names, check_service_values
+        from mainstem.services.service_option_names import check_service_names, check_service_values
 
         check_service_names(of_services)
         check_service_values({**table, **given})
@@ -198,13 +198,13 @@ def check_given(given: Mapping[str, str], table: Mapping[str, str] | None = None
 
 
 def _service_keys() -> frozenset[str]:
-    from mainstem.services.option_names import SERVICE_KEYS
+    from mainstem.services.service_option_names import SERVICE_KEYS
 
     return SERVICE_KEYS
 
 
 def _service_option_meant(name: str) -> str | None:
-    from mainstem.services.option_names import name_meant
+    from mainstem.services.service_option_names import name_meant
 
     return name_meant(name)
 

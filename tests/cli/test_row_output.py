@@ -18,7 +18,7 @@ import pytest
 
 import mainstem
 from mainstem.cli.main import REFUSED, main
-from mainstem.cli.rows import display_width, write_rows
+from mainstem.cli.row_output import display_width, write_rows
 from tests.golden_tables.tables import unpack
 
 SCHEMA = pa.schema(

@@ -11,7 +11,7 @@ greater ordering value. Once it completes, the row shows again, with a value tha
 So if a slice has log files requested after a write in flight, a secondary index takes the contents of each
 file.
 
-Pieces run wherever ``Run`` sends them (``first_rows``), some at a time; what they find is sorted here, in
+Pieces run wherever ``Run`` sends them (``initial_rows``), some at a time; what they find is sorted here, in
 runs that go to disk. In memory at a time: the keys of as many file groups as ``_AT_ONCE`` and
 ``_AT_ONCE_BYTES`` of their files allow (one at least), one run, and the entries of one file group of the
 index. Where pieces are tasks of an engine, this is its driver's memory.
@@ -30,8 +30,8 @@ import pyarrow.compute as pc
 
 from mainstem.errors import Unavailable
 from mainstem.indexing.expected_contents import Contents, DataFile, FileContents, merged_split
-from mainstem.indexing.first_rows import FilesPiece, FirstRows, Run
 from mainstem.indexing.index_spec import IndexSpec
+from mainstem.indexing.initial_rows import FilesPiece, InitialRows, Run
 from mainstem.indexing.spill import spilled
 from mainstem.layout.slicing import FileSlice
 from mainstem.limits import MIB
@@ -67,15 +67,15 @@ Encoded = tuple[str, pa.Array, pa.Array]
 
 
 @contextmanager
-def first_contents(
+def initial_contents(
     state: TableState, spec: IndexSpec, progress: Progress, run: Run
-) -> Iterator[FirstRows | FirstKeys]:
+) -> Iterator[InitialRows | InitialKeys]:
     """The initial contents of this index, to be built."""
     if spec.content not in (Content.RECORDS, Content.SECONDARY):
-        yield FirstRows(state, spec, progress, run)
+        yield InitialRows(state, spec, progress, run)
         return
     with spilled() as keep:
-        yield FirstKeys(state, spec, progress, run, keep)
+        yield InitialKeys(state, spec, progress, run, keep)
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class SlicePiece:
 
 
 @dataclass
-class FirstKeys:
+class InitialKeys:
     """``state``: the table at the listing point. Ask for ``of_listing`` first. ``run``: where pieces run;
     ``keep``: where sorted runs are kept."""
 

@@ -14,7 +14,7 @@ import pytest
 
 from mainstem.errors import Unsupported
 from mainstem.formats.log_file import BlockKind, read_blocks
-from mainstem.formats.resolve import project_to
+from mainstem.formats.schema_resolution import project_to
 from tests.formats.golden_logs import log_files
 
 

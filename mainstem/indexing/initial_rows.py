@@ -73,7 +73,7 @@ class FilesPiece:
 
 
 @dataclass
-class FirstRows:
+class InitialRows:
     """``state``: the table at the listing point. Ask for ``of_listing`` first. ``run``: where pieces run."""
 
     state: TableState

@@ -37,8 +37,8 @@ def await_whole(ctx: WriterContext, partitions: Sequence[str], deadline_ms: floa
         while not _is_whole(ctx, partition):
             if ctx.seams.clock.monotonic_ms() >= deadline_ms:
                 raise Unavailable(
-                    f"{partition}, on which this index rests, was not built within"
-                    f" {INDEX_TIMEOUT}; try again when it is there",
+                    f"{partition}, which this index depends on, was not built within"
+                    f" {INDEX_TIMEOUT}; try again when it is ready",
                     table=ctx.base,
                 )
             ctx.seams.clock.sleep_ms(_POLL_MS)
@@ -52,7 +52,7 @@ def _is_whole(ctx: WriterContext, partition: str) -> bool:
     died = builders and not any(builders.values())
     if died or not (builders or partition in index_lists.building(config)):
         raise Unavailable(
-            f"{partition}, on which this index rests, was dropped or its builder died; create it again first",
+            f"{partition}, which this index depends on, was dropped or its builder died: create it again",
             table=ctx.base,
         )
     return False

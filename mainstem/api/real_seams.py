@@ -54,8 +54,8 @@ def note_lock(seams: Seams) -> None:
     if found and found != identity:
         raise Invalid(
             f"this process would take the lock {identity!r}, but other writers of the table take"
-            f" {found!r}: they would not exclude each other. Set {PROVIDER} and the options of its place"
-            f" alike everywhere (if the other writers are gone, delete {paths.LOCK_NOTE})",
+            f" {found!r}: they would not exclude each other. Set {PROVIDER} and the options of the lock's"
+            f" place alike for all writers (if the other writers are gone, delete {paths.LOCK_NOTE})",
             table=storage.base,
         )
 
@@ -93,8 +93,8 @@ def real_seams(location: Location, config: TableConfig, properties: Mapping[str,
     for key in LOCK_KEYS:
         if key in own and key in properties and properties[key] != own[key]:
             raise Invalid(
-                f"{key}={properties[key]!r} contradicts the table, which says {own[key]!r}: writers that lock"
-                " otherwise than others do not exclude each other",
+                f"{key}={properties[key]!r} contradicts the table, which says {own[key]!r}: writers with"
+                " different locks do not exclude each other. Leave the option out, or give the table's value",
                 table=storage.base,
             )
     lock_options = _lock_options(storage.base, {**own, **properties})

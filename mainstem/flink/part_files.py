@@ -170,7 +170,7 @@ def _lines(data: bytes, path: str, table: str) -> list[str]:
     if not text.endswith("\n"):
         raise CorruptTable(
             f"a part file of {len(data)} bytes does not end with a line: it was cut off; nothing was"
-            " committed. Restore it from a copy, or take the job back to a savepoint that was made before",
+            " committed. Restore it from a copy, or restart the job from an earlier savepoint",
             path=path,
             table=table,
         )

@@ -72,6 +72,12 @@ class FolderStorage:
     def delete(self, path: str) -> bool:
         return self.inner.delete(self.outer(path))
 
+    def create_all(self, paths: Iterable[str]) -> None:
+        self.inner.create_all(map(self.outer, paths))
+
+    def delete_all(self, paths: Iterable[str]) -> None:
+        self.inner.delete_all(map(self.outer, paths))
+
     def delete_tree(self, path: str) -> None:
         self.inner.delete_tree(self.outer(path))
 
@@ -100,8 +106,8 @@ class FolderStorage:
     def same_file(self, path: str, other: str) -> bool:
         return links(self.inner).same_file(self.outer(path), self.outer(other))
 
-    def rename(self, source: str, target: str) -> None:
-        links(self.inner).rename(self.outer(source), self.outer(target))
+    def rename(self, source: str, target: str, *, settle: Iterable[str] = ()) -> None:
+        links(self.inner).rename(self.outer(source), self.outer(target), settle=map(self.outer, settle))
 
     def make_folder(self, path: str) -> bool:
         return own_folders.make_folder(self.inner, self.outer(path))

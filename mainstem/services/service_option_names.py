@@ -7,11 +7,11 @@ import warnings
 from collections.abc import Iterable, Mapping
 
 from mainstem.errors import Invalid
-from mainstem.metadata import compaction_rows
+from mainstem.metadata import metadata_compaction_plan
 from mainstem.options import FAILED_WRITES, FAILED_WRITES_OLD, families, services
 from mainstem.options.tables import PAYLOAD_CLASS
 from mainstem.services import archive_plan, clean_plan, log_compaction_plan
-from mainstem.services.run_options import RunOptions
+from mainstem.services.service_switches import RunOptions
 
 SERVICE_KEYS = frozenset(name for option in services.OPTIONS for name in option.names)
 #: Flink's names of options that have another name everywhere else
@@ -62,6 +62,6 @@ def check_service_values(properties: Mapping[str, str]) -> None:
     """
     RunOptions.from_properties(properties)
     log_compaction_plan.LogCompactionOptions.from_properties(properties)
-    compaction_rows.MetadataCompactionOptions.from_properties(properties)
+    metadata_compaction_plan.MetadataCompactionOptions.from_properties(properties)
     clean_plan.CleanOptions.of_metadata_table(properties)
     archive_plan.ArchiveOptions.from_properties(properties)  # compaction's and cleaning's among them

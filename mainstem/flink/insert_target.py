@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from mainstem.api.hoodie_options import for_opening
+from mainstem.api.given_options import for_opening
 from mainstem.api.job_table import contradiction, exists, open_for_job
 from mainstem.api.table import Table, open_table
 from mainstem.errors import Invalid, Unsupported
-from mainstem.flink.declared import Declared
+from mainstem.flink.declared_table import Declared
 from mainstem.flink.options import FlinkOptions
 from mainstem.formats.avro_schema import arrow_to_avro
 from mainstem.formats.vectors import check_same
@@ -157,9 +157,9 @@ def _check_columns(declared: Declared, table: Table, *, writing: bool) -> None:
         check_same(column, found.field(place))
         if not _same(column.type, found.field(place).type):
             raise Invalid(
-                f"table {declared.name!r}: column {column.name!r} is declared so that it is stored as"
-                f" {column.type}, but the Hudi table stores {found.field(place).type}; declare it as"
-                " docs/flink.md, Types, says",
+                f"table {declared.name!r}: the declaration of column {column.name!r} means"
+                f" {column.type}, but the Hudi table stores {found.field(place).type}; docs/flink.md, Types,"
+                " says how to declare it",
                 table=table.path,
             )
     missing = [name for name in found.names if name not in declared.columns.names]
