@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mainstem.api.given_options import check_given
-from mainstem.api.real_seams import as_text, check_store_written, real_seams
+from mainstem.api.real_seams import as_text, check_place_written, real_seams
 from mainstem.api.table import Table
 from mainstem.errors import Invalid, MainstemError, TableExists, Unavailable, Unsupported
 from mainstem.layout.properties import (
@@ -75,7 +75,6 @@ from mainstem.storage.folders import make_folder
 from mainstem.storage.protocol import Storage
 from mainstem.storage.store_options import split
 from mainstem.timeline.instant import parse_instant
-from mainstem.truetime.locks.options import default_provider
 from mainstem.truetime.seams import Seams
 
 if TYPE_CHECKING:
@@ -137,7 +136,7 @@ def create_table(
     indexed = METADATA.read(given, False)
     check_given({key: value for key, value in given.items() if key != METADATA})
     location = location_of(path, options=of_store)
-    check_store_written(location)
+    check_place_written(location)
     local = location.base
     keys, order, parts = (_names(v) for v in (record_key, ordering, partition_by))
     if not isinstance(schema, pa.Schema):
@@ -258,13 +257,13 @@ def new_properties(
         HISTORY_PATH: "history",
         INDEX_TYPE: "BUCKET",
         BUCKET_ENGINE: "SIMPLE",
-        PROVIDER: default_provider(local),
+        PROVIDER: FILE_SYSTEM,
         # Java's Spark writers take these as defaults from the table: a job without special options
         # then writes beside us instead of rolling us back, upgrading or building metadata.
         CONCURRENCY: NBCC,
         METADATA: "false",
         AUTO_UPGRADE: "false",
-        **(_LOOKED_FOR_OFTEN if given.get(PROVIDER, default_provider(local)) == FILE_SYSTEM else {}),
+        **(_LOOKED_FOR_OFTEN if given.get(PROVIDER, FILE_SYSTEM) == FILE_SYSTEM else {}),
         **kept,
         **times,
         **(_version_8(mode, order) if version == 8 else {}),

@@ -102,7 +102,7 @@ class OpenedTable:
         from mainstem.merge.rules import merge_rules
         from mainstem.writers.context import open_context
 
-        check_store_written(self.seams.storage.location)
+        check_store_written(self.seams.storage)
         try:
             options = WriterOptions.from_properties(self.given, self.config.raw)
             BaseFileFormat.from_properties(self.given)

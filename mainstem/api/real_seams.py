@@ -16,6 +16,7 @@ from mainstem.publish.fence import Fence
 from mainstem.publish.link_fence import LinkFence
 from mainstem.storage import paths
 from mainstem.storage.backends import is_local, storage_of
+from mainstem.storage.links import has_links
 from mainstem.storage.location import Location
 from mainstem.storage.object_store import refuse_writes
 from mainstem.storage.protocol import Storage
@@ -67,10 +68,16 @@ def _noted_lock(storage: Storage) -> str | None:
     return found.decode("utf-8", "replace")
 
 
-def check_store_written(location: Location) -> None:
-    """Raises ``Unsupported`` for a table in an object store: there is no fence for stores."""
+def check_place_written(location: Location) -> None:
+    """Raises ``Unsupported`` for a place in an object store: there is no fence for stores."""
     if not is_local(location):
         refuse_writes(location)
+
+
+def check_store_written(storage: Storage) -> None:
+    """The same of an open store."""
+    if not has_links(storage):
+        refuse_writes(storage.location)
 
 
 def real_seams(location: Location, config: TableConfig, properties: Mapping[str, str]) -> Seams:

@@ -23,12 +23,12 @@ import errno
 import os
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainstem.errors import CorruptTable, Invalid, Unsupported
-from mainstem.limits import STORE_UPLOAD_BYTES_MAX, SWAPPED_BYTES_MAX
+from mainstem.limits import MIB, STORE_UPLOAD_BYTES_MAX, SWAPPED_BYTES_MAX
 from mainstem.storage.location import Location
 from mainstem.storage.protocol import Content, FileInfo, Upload
 from mainstem.storage.side_by_side import side_by_side
@@ -37,11 +37,16 @@ from mainstem.storage.swaps import Tag
 if TYPE_CHECKING:
     import pyarrow as pa
 
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 #: name of the metadata that tells one's own put; letters only, as Azure takes names of variables
 NONCE = "mainstemnonce"
 # A busy store answers 409 to a conditional write that met another one; a renewal may meet another renewal.
 _TRIES_MAX = 5
 _REMOVED_AT_ONCE = 1000
+# What is longer than two of these is fetched in parts.
+_PART_BYTES = 8 * MIB
+_PARTS_AT_ONCE = 4
 _NO_BUCKET = re.compile(r"<Code>(NoSuchBucket|ContainerNotFound)</Code>|The specified bucket does not exist")
 _CODE = re.compile(r"<Code>([^<]*)</Code>\s*<Message>([^<]*)</Message>", re.DOTALL)
 _XML = re.compile(r"<\?xml.*", re.DOTALL)
@@ -98,6 +103,8 @@ class ObjectStorage:
     ``store``: a store of obstore's; ``width``: the number of concurrent requests; ``suffix``: whether the
     store serves the last bytes of an object without being told its size (Azure does not). ``read_only``:
     refuse every write. ``calls``: the functions that make the requests, the module ``obstore``.
+
+    Times are the store's, in whole seconds where ``stat`` asks for one object: HTTP knows no finer ones.
     """
 
     links = False
@@ -151,6 +158,32 @@ class ObjectStorage:
             )
         return bytes(found.bytes())
 
+    def view(self, path: str) -> memoryview:
+        """Whole content of a large file (``storage.maps``): long ones in parts, at the same time."""
+        with self._requesting("GET", path):
+            found = self._calls.get(self._store, self._key(path))
+            size = found.meta["size"]
+            if size <= 2 * _PART_BYTES:
+                return memoryview(found.bytes())
+            same = found.meta["e_tag"]
+            del found  # the rest of its body is not waited for
+        content = bytearray(size)
+
+        def fetch(start: int) -> None:
+            end = min(start + _PART_BYTES, size)
+            with self._requesting("GET", path):
+                options = {"range": (start, end), "if_match": same}  # never parts of two contents
+                part = self._calls.get(self._store, self._key(path), options=options)
+                content[start:end] = memoryview(part.bytes())
+
+        self._some_at_once(fetch, range(0, size, _PART_BYTES))
+        return memoryview(content).toreadonly()
+
+    def _some_at_once(self, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        """As ``side_by_side``, with few threads: several of its threads may call this."""
+        groups = range(0, len(items), _PARTS_AT_ONCE)
+        return [r for n in groups for r in side_by_side(self, work, items[n : n + _PARTS_AT_ONCE])]
+
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         if length <= 0:
             self._size(path)  # raises if there is no such object
@@ -167,14 +200,14 @@ class ObjectStorage:
         return bytes(part)
 
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
-        """The bytes of (offset, length > 0) each: a request for each, ``width`` of them at the same time."""
+        """The bytes of (offset, length > 0) each: a request for each, some of them at the same time."""
 
         def part(one: tuple[int, int]) -> memoryview:
             with self._requesting("GET", path):
                 found = self._calls.get_range(self._store, self._key(path), start=one[0], length=one[1])
                 return memoryview(found)
 
-        return side_by_side(self, part, ranges)
+        return self._some_at_once(part, ranges)
 
     def read_tail(self, path: str, length: int) -> tuple[memoryview, int]:
         """The last ``length`` bytes, fewer if the object is smaller, and the object's size."""
@@ -295,16 +328,14 @@ class ObjectStorage:
         return True
 
     def create_all(self, paths: Iterable[str]) -> None:
-        def create(path: str) -> None:
+        for path in paths:
             with suppress(FileExistsError):
                 self.put_new(path, b"", durable=True)
 
-        side_by_side(self, create, list(paths))
-
     def delete_all(self, paths: Iterable[str]) -> None:
-        found = [self._key(path) for path in paths]
-        for start in range(0, len(found), _REMOVED_AT_ONCE):
-            self._delete_all("", found[start : start + _REMOVED_AT_ONCE])
+        keys = [self._key(path) for path in paths]
+        for start in range(0, len(keys), _REMOVED_AT_ONCE):
+            self._delete_all("", keys[start : start + _REMOVED_AT_ONCE])
 
     def delete_tree(self, path: str) -> None:
         key = self._key(path)
@@ -428,7 +459,7 @@ class _Refused(OSError):
     """A condition did not hold; ``again``: or the store was busy with another conditional write."""
 
     def __init__(self, *, again: bool) -> None:
-        super().__init__(errno.EBUSY, "the store refused a conditional write")
+        super().__init__(errno.EBUSY, "the store refused a condition: the object changed, or is changing")
         self.again = again
 
 

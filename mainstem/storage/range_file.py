@@ -33,7 +33,7 @@ class RangeStore(Protocol):
         """The last bytes and the size."""
 
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
-        """Several ranges at the same time, a request for each."""
+        """Several ranges, a request for each."""
 
 
 class RangeFile(pa.PythonFile):  # type: ignore[misc]  # pyarrow is taken untyped

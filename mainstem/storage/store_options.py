@@ -34,7 +34,13 @@ _ENCRYPTIONS = {
     "AES256": "AES256", "SSE-S3": "AES256", "SSE-KMS": "aws:kms", "DSSE-KMS": "aws:kms:dsse", "SSE-C": "sse-c"
 }  # fmt: skip
 _AZURE_HOSTS = "core.windows.net"
-_ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+#: variables by which obstore finds the server
+_ENDPOINT_VARIABLES = {
+    S3: ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+    GCS: ("GOOGLE_BASE_URL",),
+    AZURE: ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+    MEMORY: (),
+}
 # What obstore reads of the environment decides which store it is.
 _VARIABLES = ("AWS_", "GOOGLE_", "AZURE_", "HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
 
@@ -167,7 +173,13 @@ def _configured(location: Location, values: Mapping[str, str]) -> tuple[dict[str
         _allow_http(config["base_url"], client)
     elif kind == AZURE:
         _configure_azure(location, values, config, client)
+    for variable in _ENDPOINT_VARIABLES[kind]:
+        _allow_http(os.environ.get(variable, "") if not _endpoint(config) else "", client)
     return {name: value for name, value in config.items() if value not in ("", None)}, client
+
+
+def _endpoint(config: Mapping[str, Any]) -> str:
+    return str(config.get("endpoint", "") or config.get("base_url", ""))
 
 
 def _copy(values: Mapping[str, str], config: dict[str, Any], names: Mapping[Any, str]) -> None:
@@ -205,8 +217,7 @@ def _configure_s3(
             endpoint = f"{url.scheme}://{location.authority}.{url.netloc}"
             config["virtual_hosted_style_request"] = True
         config["endpoint"] = endpoint
-    named = (os.environ.get(variable, "") for variable in _ENDPOINT_VARIABLES)
-    _allow_http(endpoint or next(filter(None, named), ""), client)
+    _allow_http(endpoint, client)
     if _ANONYMOUS_PROVIDER in stores.S3_PROVIDER.read(values):
         config["skip_signature"] = True
     if stores.S3_REQUESTER_PAYS.read(values):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import mainstem
@@ -208,10 +209,13 @@ def test_no_table_at_all_is_said_in_words(tmp_path: Path) -> None:
     is_clear(str(caught.value), (str(tmp_path / "file"),))
 
 
-def test_an_object_store_is_refused_by_what_it_lacks() -> None:
+def test_writing_to_an_object_store_is_refused_by_what_it_lacks() -> None:
     with pytest.raises(Unsupported) as caught:
-        mainstem.open_table("s3://bucket/table")
-    is_clear(str(caught.value), ("s3://bucket/table", "local", "hard links"))
+        mainstem.create_table("s3://bucket/table", pa.schema([("k", pa.string())]), record_key="k")
+    is_clear(str(caught.value), ("s3://bucket/table", "local file system", "copy it"))
+    with pytest.raises(Unsupported) as caught:
+        mainstem.open_table("hdfs://name/table")
+    is_clear(str(caught.value), ("hdfs://name/table", "no storage", "s3a"))
 
 
 def test_unknown_properties_are_kept(table, path: Path) -> None:

@@ -55,6 +55,15 @@ def a_prefix_is_not_the_folder_of_a_longer_name(storage: ObjectStorage) -> None:
     assert storage.names("") == ["ab"]
 
 
+def many_files_are_made_and_removed_by_one_call(storage: ObjectStorage) -> None:
+    storage.put_new("a/1", b"taken", durable=True)
+    storage.create_all(["a/1", "a/2", "b/3"])
+    assert storage.read("a/1", max_bytes=9) == b"taken" and storage.read("b/3", max_bytes=9) == b""
+    storage.delete_all(["a/1", "a/2", "b/3", "b/4"])
+    storage.delete_all([])
+    assert storage.names("") == []
+
+
 def an_upload_is_put_when_it_is_closed(storage: ObjectStorage) -> None:
     one, two, three = (storage.upload(name) for name in ("one", "two", "three"))
     buffer = bytearray(b"1234")
@@ -113,6 +122,7 @@ def one_of_many_wins_a_put_and_no_swap_is_lost(storage: ObjectStorage) -> None:
 CONTRACT = (
     every_verb_does_what_the_protocol_says,
     a_prefix_is_not_the_folder_of_a_longer_name,
+    many_files_are_made_and_removed_by_one_call,
     an_upload_is_put_when_it_is_closed,
     a_swap_replaces_the_state_that_was_read_and_no_other,
     one_of_many_wins_a_put_and_no_swap_is_lost,

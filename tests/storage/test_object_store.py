@@ -19,7 +19,7 @@ from obstore.exceptions import AlreadyExistsError, GenericError, PermissionDenie
 from obstore.store import MemoryStore
 
 from mainstem.errors import Invalid, Unsupported
-from mainstem.storage import object_store
+from mainstem.storage import maps, object_store
 from mainstem.storage.backends import location_of, reopens, storage_of
 from mainstem.storage.location import Location
 from mainstem.storage.memory_store import forget, memory_store
@@ -184,6 +184,31 @@ def test_a_parquet_file_is_read_by_few_ranges() -> None:
     file.prefetch([(-1, 5), (len(content), 1), (0, 2 * len(content))])  # as a damaged footer may say
     file.seek(1)
     assert file.read(10_000_000) == content[1:10_000_001]
+
+
+def test_a_long_file_is_viewed_by_parts_of_one_content(monkeypatch) -> None:
+    monkeypatch.setattr(object_store, "_PART_BYTES", 10)
+    calls = Requests()
+    storage = ObjectStorage(MemoryStore(), HERE, calls=calls)
+    for size in (0, 20, 21, 95):
+        storage.put("log", bytes(range(size)), durable=True)
+        calls.made.clear()
+        assert maps.view(storage, "log") == bytes(range(size)) == storage.read("log", max_bytes=99)
+        assert calls.made["get"] == 2 + (-(-size // 10) if size > 20 else 0)
+    assert maps.part(storage, "log", 90, 99) == bytes(range(90, 95))
+    assert maps.private_copy(storage, "log", 12, spill=True) == bytes(range(12))
+
+    class Replaced(Requests):
+        def get(self, store: Any, key: str, **how: Any) -> Any:
+            found = obstore.get(store, key, **how)
+            if not how:
+                obstore.put(store, key, bytes(95))
+            return found
+
+    store = MemoryStore()
+    ObjectStorage(store, HERE).put("log", bytes(range(95)), durable=True)
+    with pytest.raises(OSError, match="the object changed"):
+        maps.view(ObjectStorage(store, HERE, calls=Replaced()), "log")
 
 
 @pytest.mark.parametrize("suffix", [True, False])

@@ -8,11 +8,13 @@ locations are printed and pickled.
 from __future__ import annotations
 
 import pickle
+import sys
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+import mainstem
 from mainstem.errors import Invalid, Unsupported
 from mainstem.options.declaration import every_option
 from mainstem.storage import store_options
@@ -126,6 +128,13 @@ def test_certificates_are_read_where_the_store_is_made(tmp_path) -> None:
     ca_file = {"hoodie.mainstem.storage.ca_file": str(tmp_path / "none.pem")}
     with pytest.raises(Invalid, match=r"ca_file=.*none\.pem"):
         open_store(location_of(S3, options=ca_file))
+
+
+def test_a_missing_library_is_said_with_what_to_install(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    for url, extra in ((S3, "s3"), (GS, "gcs"), (AZURE, "azure")):
+        with pytest.raises(Unsupported, match=rf"pip install 'mainstem\[{extra}\]'"):
+            mainstem.open_table(url)
 
 
 def test_hadoops_other_options_are_warned_of() -> None:

@@ -1,0 +1,119 @@
+"""Goal: what goes wrong between us and a store is repeated, recognised or said; nothing is taken for somebody
+else's that is our own.
+
+Method: obstore as it is, against a small S3 server in this process that loses replies after the effect, cuts
+bodies, throttles and refuses; requests are counted on the wire.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+import mainstem
+from mainstem.errors import Invalid, Unavailable
+from mainstem.storage.object_store import ObjectStorage
+from mainstem.storage.probe import probe
+from tests.servers.small_s3 import SmallS3
+from tests.storage.store_contract import CONTRACT
+
+FEW = {"retries": "3", "retry_timeout_ms": "5000"}
+
+
+@pytest.fixture
+def server() -> Iterator[SmallS3]:
+    with SmallS3() as running:
+        yield running
+
+
+@pytest.fixture
+def storage(server: SmallS3) -> ObjectStorage:
+    return server.storage("t", **FEW)
+
+
+@pytest.mark.parametrize("contract", CONTRACT, ids=lambda function: function.__name__)
+def test_the_contract_holds_over_http(contract, storage: ObjectStorage) -> None:
+    contract(storage)
+
+
+def test_the_probe_is_content_with_few_requests(server: SmallS3, storage: ObjectStorage) -> None:
+    probe(storage, "probes", "nonce")
+    kinds = Counter(method for method, _, _ in server.log)
+    assert kinds == {"PUT": 4, "GET": 3, "HEAD": 3, "POST": 1} and not server.objects
+
+
+@pytest.mark.parametrize("content", [b"", b"content"])
+def test_a_put_whose_reply_was_lost_is_our_own(content, server: SmallS3, storage: ObjectStorage) -> None:
+    server.fail("PUT", "claim", "lost")
+    storage.put_new("claim", content, durable=True)
+    assert [status for method, _, status in server.log if method == "PUT"] == [0, 412]
+    with pytest.raises(FileExistsError):
+        storage.put_new("claim", content, durable=True)
+    found = storage.read_tagged("claim")
+    assert found is not None and found[0] == content
+
+
+def test_a_swap_whose_reply_was_lost_is_our_own(server: SmallS3, storage: ObjectStorage) -> None:
+    tag = storage.swap("gate", b"1", None)
+    server.fail("PUT", "gate", "lost")
+    tag = storage.swap("gate", b"2", tag)
+    assert tag is not None and storage.read_tagged("gate") == (b"2", tag)
+    server.fail("PUT", "gate", 500)  # nothing took effect
+    assert storage.swap("gate", b"3", tag) is not None
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_throttling_is_waited_out(server: SmallS3, storage: ObjectStorage, status: int) -> None:
+    text = "<Error><Code>SlowDown</Code><Message>Please</Message></Error>"
+    for method, key in (("PUT", "file"), ("GET", "file"), ("HEAD", "file"), ("POST", ""), ("GET", "^$")):
+        server.fail(method, key, status, 1, text)
+    storage.put_new("file", b"1", durable=True)
+    assert storage.read("file", max_bytes=1) == b"1" and storage.stat("file") is not None
+    assert storage.delete("file") and storage.names("") == []
+    server.fail("PUT", "file", status, 99, text)
+    with pytest.raises(OSError, match=f"PUT s3://bucket/t/file: .*{status}.* SlowDown: Please"):
+        storage.put_new("file", b"1", durable=True)
+
+
+def test_a_body_that_ends_early_is_never_taken_for_whole(server: SmallS3, storage: ObjectStorage) -> None:
+    content = bytes(range(256)) * 4000
+    storage.put_new("file", content, durable=True)
+    for read in (
+        lambda: storage.read("file", max_bytes=len(content)),
+        lambda: bytes(storage.view("file")),
+        lambda: storage.read_range("file", 0, len(content)),
+        lambda: storage.open_input("file").read(),
+    ):
+        server.fail("GET", "file", "cut")
+        try:
+            assert read() == content
+        except OSError as error:
+            assert not isinstance(error, FileNotFoundError)
+
+
+def test_a_permission_that_lacks_is_said_with_its_verb(server: SmallS3, storage: ObjectStorage) -> None:
+    storage.put_new("file", b"1", durable=True)
+    denied = "<Error><Code>AccessDenied</Code><Message>Not you</Message></Error>"
+    for method, key, call in (
+        ("PUT", "new", lambda: storage.put_new("new", b"1", durable=True)),
+        ("GET", "file", lambda: storage.read("file", max_bytes=1)),
+        ("POST", "^$", lambda: storage.delete("file")),
+        ("GET", "^$", lambda: storage.names("")),
+    ):
+        server.fail(method, key, 403, 1, denied)
+        verb = {"POST": "DELETE", "GET": "LIST"}[method] if key == "^$" else method
+        with pytest.raises(PermissionError, match=f"{verb} s3://bucket/t.*AccessDenied: Not you"):
+            call()
+
+
+def test_a_place_that_cannot_be_opened_is_said_to_be_one(server: SmallS3) -> None:
+    location = server.location("t", **FEW)
+    with pytest.raises(Invalid, match="no Hudi table at s3://bucket/t"):
+        mainstem.open_table(location)
+    server.fail("GET", "^$", 403, 9, "<Error><Code>InvalidAccessKeyId</Code><Message>x</Message></Error>")
+    with pytest.raises(Unavailable, match=r"cannot be opened.*InvalidAccessKeyId.*credentials") as raised:
+        mainstem.open_table(location)
+    assert not re.search("any-secret|Signature", str(raised.value))
