@@ -11,9 +11,10 @@ from mainstem.options.tables import EXCLUSIVE
 from mainstem.storage.backends import split_scheme
 from mainstem.truetime.locks.option_values import shown
 
-#: Java has clients for all but the last two (``StorageSchemes.getStorageLockImplementationIfExists``), which
-#: are names of mainstem's
-SCHEMES = ("s3", "s3a", "gs", "abfs", "abfss", "wasb", "wasbs", "az", "memory")
+# Those for which Java has clients (``StorageSchemes.getStorageLockImplementationIfExists``).
+_JAVAS = ("s3", "s3a", "gs", "abfs", "abfss", "wasb", "wasbs")
+#: of stores with conditional puts
+SCHEMES = (*_JAVAS, "s3n", "az", "memory")
 _RENEWALS_MIN = 10
 
 
@@ -36,7 +37,7 @@ class StorageLockOptions:
         if scheme not in SCHEMES:
             raise Unsupported(
                 f"{PROVIDER}={shown(STORAGE)}: this lock is an object that is swapped on condition, which"
-                f" {shown(base)} does not offer: Hudi has it for {', '.join(SCHEMES[:-2])} only. On a local"
+                f" {shown(base)} does not offer: Hudi has it for {', '.join(_JAVAS)} only. On a local"
                 f" disk take {FILE_SYSTEM}",
                 table=base,
             )
