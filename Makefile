@@ -74,7 +74,7 @@ again:
 	@failed=0; for group in $(if $(filter versions,$(PART)),newest $(OLDEST),dev); do \
 	$(ENVIRONMENT) run $$group -- -m pytest -q $(ARGS) || failed=1; done; exit $$failed
 
-stores: setup-dev ## object stores: MinIO, versitygw, Azurite and others are installed, and tables read from them; 3 minutes
+stores: setup-dev ## object stores: MinIO, versitygw, Azurite and others are installed, and tables read from them; 4 minutes
 	@$(PYTHON) scripts/stores.py
 	@$(ENVIRONMENT) run dev -- -m pytest tests/stores -q $(ARGS)
 

@@ -28,8 +28,8 @@ def part(storage: Storage, path: str, start: int, end: int) -> memoryview:
 def private_copy(storage: Storage, path: str, size: int, *, spill: bool) -> memoryview:
     """A private, read-only copy of the first ``size`` bytes of a file, fewer if it is shorter.
 
-    Nobody else can change or truncate it. It lies in memory; with ``spill``, on a file system, in a nameless
-    temporary file on this machine, whose pages need not stay in memory.
+    Nobody else can change or truncate it. It lies in memory; with ``spill`` in a nameless temporary file on
+    this machine, whose pages need not stay in memory.
     """
     copied: Callable[..., memoryview] | None = getattr(storage, "private", None)
     if copied is not None:

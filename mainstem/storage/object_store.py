@@ -20,11 +20,13 @@ hang, so each refuses.
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainstem.errors import CorruptTable, Invalid, Unsupported
@@ -167,17 +169,34 @@ class ObjectStorage:
                 return memoryview(found.bytes())
             same = found.meta["e_tag"]
             del found  # the rest of its body is not waited for
-        content = bytearray(size)
+        content = memoryview(bytearray(size))
+        self._fill(path, content, same)
+        return content.toreadonly()
+
+    def private(self, path: str, size: int, *, spill: bool) -> memoryview:
+        """A copy of the first bytes (``storage.maps``); in a nameless temporary file to ``spill``."""
+        found = self._head(path)
+        size = min(size, found["size"])
+        if spill and size:
+            with TemporaryFile(prefix="mainstem-", buffering=0) as file:
+                file.truncate(size)
+                content = memoryview(mmap.mmap(file.fileno(), size))
+        else:
+            content = memoryview(bytearray(size))
+        self._fill(path, content, found["e_tag"])
+        return content.toreadonly()
+
+    def _fill(self, path: str, content: memoryview, same: str | None) -> None:
+        """Fetch the object's beginning into ``content``, in parts, as long as its ETag is the ``same``."""
 
         def fetch(start: int) -> None:
-            end = min(start + _PART_BYTES, size)
+            end = min(start + _PART_BYTES, len(content))
             with self._requesting("GET", path):
                 options = {"range": (start, end), "if_match": same}  # never parts of two contents
                 part = self._calls.get(self._store, self._key(path), options=options)
                 content[start:end] = memoryview(part.bytes())
 
-        self._some_at_once(fetch, range(0, size, _PART_BYTES))
-        return memoryview(content).toreadonly()
+        self._some_at_once(fetch, range(0, len(content), _PART_BYTES))
 
     def _some_at_once(self, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
         """As ``side_by_side``, with few threads: several of its threads may call this."""

@@ -97,6 +97,10 @@ class SmallS3:
         location = self.location(path, **options)
         return ObjectStorage(open_store(location), location)
 
+    def put(self, key: str, content: bytes = b"") -> None:
+        """Put an object past all requests."""
+        self.objects[key] = _Object(content, {})
+
     def fail(self, method: str, key: str, how: str | int, times: int = 1, text: str = "") -> None:
         """Make a ``Fault``."""
         with self.mutex:

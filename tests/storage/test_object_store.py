@@ -196,7 +196,12 @@ def test_a_long_file_is_viewed_by_parts_of_one_content(monkeypatch) -> None:
         assert maps.view(storage, "log") == bytes(range(size)) == storage.read("log", max_bytes=99)
         assert calls.made["get"] == 2 + (-(-size // 10) if size > 20 else 0)
     assert maps.part(storage, "log", 90, 99) == bytes(range(90, 95))
-    assert maps.private_copy(storage, "log", 12, spill=True) == bytes(range(12))
+    for spill in (True, False):
+        for size in (0, 12, 95, 99):
+            copied = maps.private_copy(storage, "log", size, spill=spill)
+            assert copied == bytes(range(min(size, 95))) and copied.readonly
+    with pytest.raises(FileNotFoundError):
+        maps.private_copy(storage, "none", 1, spill=True)
 
     class Replaced(Requests):
         def get(self, store: Any, key: str, **how: Any) -> Any:

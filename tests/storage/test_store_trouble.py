@@ -45,6 +45,25 @@ def test_the_probe_is_content_with_few_requests(server: SmallS3, storage: Object
     assert kinds == {"PUT": 4, "GET": 3, "HEAD": 3, "POST": 1} and not server.objects
 
 
+def test_markers_of_folders_are_no_files(server: SmallS3, storage: ObjectStorage) -> None:
+    for key in ("t/", "t/dir/", "t/dir/empty/", "t/dir/file"):  # as Hadoop's S3A makes them
+        server.put(key)
+    assert storage.names("") == ["dir"] and sorted(storage.names("dir")) == ["empty", "file"]
+    assert storage.entries("dir/empty") == [] and storage.stat("dir").is_folder
+    assert [entry.name for entry in storage.entries("dir") if not entry.is_folder] == ["file"]
+    storage.delete_tree("dir")
+    assert "t/dir/file" not in server.objects
+
+
+def test_a_listing_shows_every_page(server: SmallS3, storage: ObjectStorage) -> None:
+    names = [f"{number:04}" for number in range(2500)]
+    for name in names:
+        server.put(f"t/f/{name}", b"1")
+    assert sorted(storage.names("f")) == names and len(server.log) == 3
+    storage.delete_tree("f")
+    assert not server.objects and len(server.log) == 3 + 3 + 3
+
+
 @pytest.mark.parametrize("content", [b"", b"content"])
 def test_a_put_whose_reply_was_lost_is_our_own(content, server: SmallS3, storage: ObjectStorage) -> None:
     server.fail("PUT", "claim", "lost")

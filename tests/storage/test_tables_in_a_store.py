@@ -21,6 +21,7 @@ from mainstem.storage.backends import location_of
 from mainstem.storage.memory_store import forget, memory_store
 from mainstem.storage.object_store import ObjectStorage
 from mainstem.storage.range_file import TAIL_BYTES
+from mainstem.vectors.index import versions
 from tests.storage.requests_made import Requests
 from tests.storage.test_golden_in_a_store import put_folder
 
@@ -143,3 +144,23 @@ def test_the_requests_of_a_scan_are_few(local: Path, url: str, monkeypatch) -> N
 def test_a_location_in_a_bucket_is_one_place_by_its_url() -> None:
     assert location_of("S3://bucket//a/b/").base == "s3://bucket/a/b" == location_of("s3://bucket/a/b").base
     assert location_of("s3://bucket").path == "" and location_of("s3://bucket/").below("x").path == "/x"
+
+
+@pytest.mark.parametrize("spill", [False, True])
+def test_vectors_are_searched_where_they_are(tmp_path: Path, monkeypatch, spill: bool) -> None:
+    if spill:
+        monkeypatch.setattr(versions, "VECTOR_MEMORY_BYTES_MAX", 0)
+    schema = pa.schema([("id", pa.string()), ("x", pa.list_(pa.float32()))])
+    here = mainstem.create_table(
+        tmp_path / "t", schema, record_key="id", vectors={"x": "VECTOR(2)"},
+        properties={"hoodie.mainstem.fsync": "false"},
+    )  # fmt: skip
+    rows = [{"id": str(n), "x": [float(n), 1.0]} for n in range(20)]
+    here.upsert(pa.Table.from_pylist(rows, schema=schema))
+    here.create_index("vector", ["x"], options={"engine": "flat"})
+    put_folder(tmp_path / "t", "vectors", "t")
+    there = mainstem.open_table("memory://vectors/t")
+    found = there.search("x", [[3.0, 1.0]], 3, columns=["id"])
+    assert found.num_rows == 3 and found.equals(here.search("x", [[3.0, 1.0]], 3, columns=["id"]))
+    assert there.explain_search("x", [[3.0, 1.0]], 3) == here.explain_search("x", [[3.0, 1.0]], 3)
+    forget("vectors")
