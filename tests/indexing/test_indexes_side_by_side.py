@@ -126,7 +126,7 @@ def test_it_ends_where_the_record_index_was_given_up(beside):
     with pytest.raises(Unavailable, match="the disk is gone"):
         mainstem.open_table(other.table.path, QUICK).create_index("record_index")
     assert isinstance(other.ended(), Unavailable)
-    assert "record_index, on which this index rests" in str(other.error)
+    assert "record_index, which this index depends on" in str(other.error)
     assert states(other.table) == {"files": "ready"}
     assert other.table.create_index("secondary_index", ["value"]).index == SECONDARY  # which makes both
     assert set(states(other.table)) == {"files", "record_index", SECONDARY}

@@ -197,7 +197,7 @@ class Interleavings:
             try:
                 return whole(txn)
             finally:
-                if txn._ended:
+                if txn._turns.ended:
                     self._end(getattr(txn, "_action", None))
 
         return called

@@ -11,7 +11,7 @@ import pytest
 from tests.sim.run import simulate
 
 # Seed 8 of the tasks: a crash of the machine brought files of a lost attempt back beside the winner's.
-SEEDS = [*(("columns", seed) for seed in range(1, 5)), *(("tasks", seed) for seed in (1, 2, 3, 8))]
+SEEDS = [*(("columns", seed) for seed in range(1, 5)), *(("tasks", seed) for seed in (2, 3, 4, 8))]
 
 
 @pytest.mark.filterwarnings("ignore")

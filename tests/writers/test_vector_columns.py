@@ -287,7 +287,7 @@ def test_a_vector_is_no_key_and_orders_nothing(tmp_path, role):
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
-        ({"id": ["a"], "ts": [1, 2], "text": ["x"], "f": np.ones((1, 2))}, "rows: 'id': 1, 'ts': 2"),
+        ({"id": ["a"], "ts": [1, 2], "text": ["x"], "f": np.ones((1, 2))}, "differ \\('id': 1, 'ts': 2"),
         ({"id": ["a"], "ts": [1], "text": ["x"], "f": np.ones((1, 2, 2))}, r"the shape \(1, 2, 2\)"),
         ({"id": ["a"], "ts": [object()], "text": ["x"], "f": np.ones((1, 2))}, "column 'ts' cannot be made"),
         ({"id": ["a"], "ts": [1], "text": ["x"], "f": 1.0}, "column 'f' cannot be made"),
