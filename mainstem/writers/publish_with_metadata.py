@@ -78,6 +78,8 @@ def publish_with_metadata(
             if part is not None:
                 part.release()
         if _stands(published):
+            if part is not None and published.time is not None:
+                part.leave_dropped()
             return published
         begun, part = part, _prepare(ctx, instant, changes)
         if begun is not None and part is None:

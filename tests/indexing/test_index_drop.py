@@ -18,12 +18,13 @@ import pytest
 
 import mainstem
 from mainstem.cli.main import main
-from mainstem.errors import CorruptTable, Invalid, Unavailable
+from mainstem.errors import CorruptTable, Invalid, LeaseLost, Unavailable
 from mainstem.indexing import dropping as dropping
 from mainstem.indexing.dead_builds import end_dead_builds
 from mainstem.indexing.dropping import instant_of
 from mainstem.layout.properties import load_config
 from mainstem.metadata.metadata_table import MetadataTable
+from mainstem.publish.publisher import Publisher
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from mainstem.timeline.index_records import IndexBuild, encode_index_plan
@@ -375,3 +376,65 @@ def test_the_commands_list_and_drop(folder, capsys):
     assert "no index is called 'partition_stats'; there are: column_stats, files" in capsys.readouterr().err
     assert main(["index", "drop", str(folder), "partition_stats", "--if-exists", *options]) == 0
     assert main(["index"]) == 2
+
+
+@pytest.mark.parametrize("dies", ["before the metadata table's file", "before its own"])
+def test_what_an_earlier_attempt_wrote_for_a_dropped_index_goes_once_the_action_is_completed(
+    tmp_path, monkeypatch, dies
+):
+    table = with_metadata(tmp_path / "t")
+    table.create_index("column_stats")
+    table.upsert(made_of(1, 2, 3))
+
+    class Died(BaseException):
+        pass
+
+    def die(*given):
+        raise Died
+
+    def die_at_the_end(self, link, linked, target, folders):
+        if target.endswith(".commit"):
+            raise Died
+        return whole(self, link, linked, target, folders)
+
+    whole = Publisher._link
+    with monkeypatch.context() as patched, pytest.raises(Died):
+        if dies == "before its own":
+            patched.setattr(Publisher, "_link", die_at_the_end)
+        else:
+            patched.setattr(Publisher, "_go_ahead", die)
+        table.compact()
+    (pending,) = {i.requested for i in table.timeline() if not i.completion}
+    table.drop_index("column_stats")
+    (left,) = {instant_of("column_stats", name) for name in files_of(tmp_path / "t", "column_stats")}
+    assert left == pending
+    table.compact()
+    assert not files_of(tmp_path / "t", "column_stats")
+    report = table.validate_metadata()
+    assert report is not None and report.ok, report.differences
+
+
+def test_a_writer_that_was_overtaken_by_a_dropper_leaves_nothing_in_the_dropped_index(tmp_path, monkeypatch):
+    table = with_metadata(tmp_path / "t")
+    table.create_index("column_stats")
+    other, ahead, overtaken = mainstem.open_table(tmp_path / "t"), Publisher._go_ahead, []
+
+    def once(self, *given):
+        if overtaken:
+            return ahead(self, *given)
+        overtaken.append("now")
+        raise LeaseLost("overtaken")
+
+    def dropped_first(self):
+        if overtaken == ["now"]:
+            overtaken.append("dropped")
+            other.drop_index("column_stats")
+        return acquire(self)
+
+    acquire = type(table.opened.seams.lock).acquire
+    monkeypatch.setattr(Publisher, "_go_ahead", once)
+    monkeypatch.setattr(type(table.opened.seams.lock), "acquire", dropped_first)
+    assert table.upsert(made_of(7)).status == "committed"
+    assert overtaken == ["now", "dropped"] and not files_of(tmp_path / "t", "column_stats")
+    report = table.validate_metadata()
+    assert report is not None and report.ok, report.differences

@@ -13,6 +13,7 @@ It has the action's requested time T and is published ahead of the action, in on
   6.    the ticket of the first file: ``T_C.deltacommit`` of the metadata table
   7.    make the folders of 4 to 6 durable
   8.    the ticket of the second file: the action's own completed file ]]
+  9. if an earlier attempt got to 4: remove T's files of indexes that were dropped since
 
 **Why every name in the metadata table is created under the lock.** Step 1 takes the time; the lock is held
 only for a few links. In return, a living writer never leaves a pending instant on the metadata table for
@@ -57,7 +58,7 @@ from mainstem.layout.properties import TableConfig
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.metadata.commits.action import Action, FileChanges
 from mainstem.metadata.commits.partition_rows import Maintained, encoded_rows
-from mainstem.metadata.commits.taking_back import metadata_partition
+from mainstem.metadata.commits.taking_back import files_of, metadata_partition
 from mainstem.metadata.records.record_schema import commit_schema, schema_of_version
 from mainstem.publish.publisher import Ahead
 from mainstem.publish.staging import private_name, put_once
@@ -84,15 +85,19 @@ class _Log:
         return f"{metadata_partition(self.stat.partition)}/{self.stat.file_name}"
 
 
-@dataclass(frozen=True)
+@dataclass
 class MetadataCommit:
-    """The result of step 1, for the section; ``maintained``: the partitions for which it was made."""
+    """The result of step 1, for the section; ``maintained``: the partitions for which it was made.
+
+    ``repeated``: an earlier attempt at the instant, maybe of another process, got to step 4.
+    """
 
     storage: Storage
     instant: str
     maintained: Maintained
     logs: tuple[_Log, ...]
     completed: str
+    repeated: bool = False
 
     @classmethod
     def prepare(
@@ -154,8 +159,10 @@ class MetadataCommit:
         """Steps 3 to 5; returns whether the instant is still to be completed."""
         done = timeline.completion_of(self.instant, DELTACOMMIT)
         if done is not None:
+            self.repeated = True
             self._check_covered(f"{self.instant}_{done}.{DELTACOMMIT}")
             return False
+        self.repeated |= timeline.has(f"{self.instant}.{DELTACOMMIT}.{REQUESTED}")
         begun = f"{paths.METADATA_TIMELINE}/{self.instant}.{DELTACOMMIT}"
         self.storage.create_all([f"{begun}.{REQUESTED}", f"{begun}.{INFLIGHT}"])
         for log in self.logs:
@@ -194,6 +201,18 @@ class MetadataCommit:
                 table=self.storage.base,
                 instant=self.instant,
             )
+
+    def leave_dropped(self) -> None:
+        """Once the action is completed: remove what an earlier attempt wrote for indexes that were dropped
+        since. The dropper left these files, as those of a pending instant may be made again; from now on
+        nobody makes them. What fails is left until the index is dropped again, or before it is made anew."""
+        if not self.repeated:
+            return
+        listed = {partition for partition, _ in self.maintained.groups}
+        with suppress(OSError):
+            for partition, name in files_of(self.storage, self.instant):
+                if partition not in listed:
+                    self.storage.delete(f"{metadata_partition(partition)}/{name}")
 
     def release(self) -> None:
         """Remove the private files; what fails is left to a later sweep."""
