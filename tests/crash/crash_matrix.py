@@ -400,7 +400,8 @@ def main(arguments: list[str] | None = None) -> int:
     with worker() as run, tempfile.TemporaryDirectory() as folder:
         matrix = Matrix(run, Path(folder), random.Random(given.seed))
         for name in given.actions or templates(run):
-            matrix.chance = random.Random(f"{given.seed} {name}")  # replayed alone, an action makes the same cells
+            # Replayed alone, an action makes the same cells.
+            matrix.chance = random.Random(f"{given.seed} {name}")
             try:
                 steps = matrix.action(name, given.every, given.roles)
             except Broken as error:
