@@ -137,7 +137,7 @@ def test_a_missing_table_is_created_from_hudi_options(tmp_path: Path) -> None:
 
 def test_a_missing_table_names_the_options_that_it_needs(tmp_path: Path) -> None:
     options = WriteOptions.parse({"path": str(tmp_path / "t")})
-    with pytest.raises(Invalid, match="to create one, give hoodie.datasource.write.recordkey.field and "):
+    with pytest.raises(Invalid, match=r"to create one, give hoodie.datasource.write.recordkey.field and "):
         open_or_create(options, SCHEMA)
     assert not (tmp_path / "t").exists()
 
