@@ -107,6 +107,14 @@ GROUPS = {
         java=False,
         note="tools that build the documentation site",
     ),
+    # Its web server would bring dozens of packages into the tests' environment.
+    "moto": Group(
+        ".venv-moto",
+        ("cloud", "dynamodb"),
+        ("moto[server,dynamodb]>=5", "pytest>=8", "pytest-timeout>=2.3", "hypothesis==6.170.15"),
+        java=False,
+        note="DynamoDB on loopback",
+    ),
     # Peers of the collision, each alone: their needs exclude one another.
     "delta": Group(".venv-delta", (), ("deltalake>=1.0", "pyarrow>=16", "numpy"), note="delta-rs"),
     "iceberg": Group(".venv-iceberg", (), ("pyiceberg[pyarrow,sql-sqlite]>=0.9", "numpy"), note="pyiceberg"),

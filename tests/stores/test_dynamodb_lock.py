@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from moto import server as moto_server
 
 from mainstem.errors import CorruptTable, LeaseLost, LockUnavailable, Unavailable
 from mainstem.options.locks import DYNAMODB
@@ -21,9 +22,6 @@ from mainstem.truetime.clock import SystemClock
 from mainstem.truetime.locks.options import LockOptions
 from mainstem.truetime.locks.providers import open_lock
 from mainstem.truetime.locks.storage_lock import StorageLock
-
-boto3 = pytest.importorskip("boto3")
-moto_server = pytest.importorskip("moto.server")
 
 Open = Callable[..., StorageLock]
 
@@ -233,7 +231,7 @@ def test_a_reply_lost_at_any_request_blocks_nobody(open_one: Open, number: int, 
         lease.release()
     started = time.monotonic()
     open_one().acquire().release()
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 30, "nobody waits until the lease of a minute is over"
 
 
 @pytest.mark.parametrize("change", [{"leaseDuration": "x"}, {"leaseDuration": "9" * 9}, {"ownerName": ""}])

@@ -25,9 +25,8 @@ from mainstem.truetime.clock import SystemClock
 from mainstem.truetime.locks.options import LockOptions
 from mainstem.truetime.locks.providers import open_lock
 from mainstem.truetime.locks.storage_lock import StorageLock
+from tests.servers import object_stores as stores
 from tests.servers.zookeeper import NoJava, find_java, spark_jars
-
-stores = pytest.importorskip("tests.servers.object_stores")
 
 SOURCES = Path(__file__).with_name("java")
 TURNS = 8
