@@ -125,12 +125,16 @@ class Heartbeats:
 
         ``store_now_ms`` returns the store's time. An expired heartbeat is taken over.
         """
-        if self._storage.stat(self._path(instant)) is not None:
-            if not self.expired(instant, store_now_ms()):
-                return False
-        elif not self._made(instant):
+        found = self._storage.stat(self._path(instant))
+        if found is not None and not self.expired(instant, store_now_ms()):
             return False
-        self.adopt(instant)
+        try:
+            if found is None and not self._made(instant):
+                return False
+            self.adopt(instant)
+        except BaseException:  # an interrupt, too: the file would look alive, and nobody would end it
+            self.stop(instant)
+            raise
         return True
 
     def _made(self, instant: str) -> bool:

@@ -79,3 +79,25 @@ def test_whoever_is_interrupted_while_taking_a_heartbeat_over_has_not_taken_it(s
     with pytest.raises(KeyboardInterrupt):
         later.adopt(INSTANT)
     assert not later._live, "nobody knows of it, to end it"
+
+
+@pytest.mark.parametrize("call", ["put_new", "read", "renew"])
+def test_an_interrupted_claim_leaves_nothing_that_looks_alive(tmp_path, monkeypatch, call):
+    storage, at_work = LocalStorage(str(tmp_path)), []
+
+    def interrupted(*given, **named):
+        result = whole(*given, **named)
+        if not at_work:
+            at_work.append(call)
+            raise KeyboardInterrupt
+        return result
+
+    whole = getattr(storage, call)
+    monkeypatch.setattr(storage, call, interrupted)
+    hearts = Heartbeats(storage, SystemClock(0), 60_000, 2)
+    with pytest.raises(KeyboardInterrupt):
+        hearts.claim(INSTANT, lambda: int(time.time() * 1000))
+    assert at_work and storage.stat(paths.heartbeat(INSTANT)) is None
+    other = Heartbeats(storage, SystemClock(0), 60_000, 2)
+    assert other.claim(INSTANT, lambda: int(time.time() * 1000)), "nobody waits for the interrupted one"
+    other.stop(INSTANT)
