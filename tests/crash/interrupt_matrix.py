@@ -26,6 +26,7 @@ from unittest.mock import patch
 
 import mainstem
 from mainstem.errors import Invalid, MainstemError, Unavailable
+from mainstem.flink.committer import Committer
 from mainstem.writers.write_task import write_task
 from tests.crash import crash_matrix, crash_worker, vector_matrix
 from tests.crash.crash_matrix import Broken, Content, Run, content, expected, templates, worker
@@ -132,6 +133,8 @@ def _settle_sink(path: Path, meant: object) -> None:
     crash_worker.flink_commit(str(path))
     table_files.age(path)
     crash_worker.recover(str(path))
+    # Cut off while it removed staged files, a committer leaves them to the sweep: of any age, here.
+    Committer(crash_worker.serviced(str(path)), crash_worker.SINK).sweep(age_ms=-1)
     if left := table_files.leftovers(path):
         raise Broken(f"left over: {left}")
 
