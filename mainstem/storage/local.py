@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 from mainstem.errors import CorruptTable
 from mainstem.storage.links import NotDurable
 from mainstem.storage.location import Location
+from mainstem.storage.one_by_one import create_each, delete_each
 from mainstem.storage.protocol import Content, FileInfo, Upload
 
 if TYPE_CHECKING:
@@ -423,19 +424,10 @@ class LocalStorage:
             return False
 
     def create_all(self, paths: Iterable[str]) -> None:
-        for path in paths:
-            with suppress(FileExistsError):
-                self.put_new(path, b"", durable=False)
+        create_each(self, paths)
 
     def delete_all(self, paths: Iterable[str]) -> None:
-        failure: OSError | None = None
-        for path in paths:
-            try:
-                self.delete(path)
-            except OSError as error:
-                failure = failure or error
-        if failure is not None:
-            raise failure
+        delete_each(self, paths)
 
     def delete_tree(self, path: str) -> None:
         full = self._full(path)

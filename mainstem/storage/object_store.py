@@ -25,13 +25,14 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainstem.errors import CorruptTable, Invalid, Unsupported
 from mainstem.limits import MIB, STORE_UPLOAD_BYTES_MAX, SWAPPED_BYTES_MAX
 from mainstem.storage.location import Location
+from mainstem.storage.one_by_one import create_each
 from mainstem.storage.protocol import Content, FileInfo, Upload
 from mainstem.storage.side_by_side import side_by_side
 from mainstem.storage.swaps import Tag
@@ -347,23 +348,22 @@ class ObjectStorage:
         return True
 
     def create_all(self, paths: Iterable[str]) -> None:
-        for path in paths:
-            with suppress(FileExistsError):
-                self.put_new(path, b"", durable=True)
+        create_each(self, paths)
 
     def delete_all(self, paths: Iterable[str]) -> None:
-        keys = [self._key(path) for path in paths]
-        for start in range(0, len(keys), _REMOVED_AT_ONCE):
-            self._delete_all("", keys[start : start + _REMOVED_AT_ONCE])
+        self._delete_keys("", [self._key(path) for path in paths])
 
     def delete_tree(self, path: str) -> None:
         key = self._key(path)
         with self._requesting("LIST", path):
             found = [one["path"] for one in self._calls.list(self._store, key or None).collect()]
-        for start in range(0, len(found), _REMOVED_AT_ONCE):
-            self._delete_all(path, found[start : start + _REMOVED_AT_ONCE])
+        self._delete_keys(path, found)
 
-    def _delete_all(self, path: str, keys: list[str]) -> None:
+    def _delete_keys(self, path: str, keys: list[str]) -> None:
+        for start in range(0, len(keys), _REMOVED_AT_ONCE):
+            self._delete_at_once(path, keys[start : start + _REMOVED_AT_ONCE])
+
+    def _delete_at_once(self, path: str, keys: list[str]) -> None:
         try:
             with self._requesting("DELETE", path):
                 self._calls.delete(self._store, keys)

@@ -22,6 +22,7 @@ from typing import TypeVar
 
 from mainstem.errors import CorruptTable
 from mainstem.storage.location import Location
+from mainstem.storage.one_by_one import create_each, delete_each
 from mainstem.storage.protocol import Content, FileInfo
 from tests.sim.world import World
 
@@ -206,13 +207,10 @@ class LateStore:
             (self.delete_tree if info.is_folder else self.delete)(f"{path}/{info.name}")
 
     def create_all(self, paths: Iterable[str]) -> None:
-        for path in paths:
-            with suppress(FileExistsError):
-                self.put_new(path, b"", durable=True)
+        create_each(self, paths)
 
     def delete_all(self, paths: Iterable[str]) -> None:
-        for path in paths:
-            self.delete(path)
+        delete_each(self, paths)
 
     def settle(self, uploads: Sequence[object], folders: Iterable[str] = (), *, durable: bool) -> None:
         """An answered put is durable."""

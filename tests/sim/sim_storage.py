@@ -16,12 +16,12 @@ from __future__ import annotations
 import errno
 import io
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from typing import TypeVar
 
 from mainstem.errors import CorruptTable
 from mainstem.storage.links import NotDurable
 from mainstem.storage.location import Location
+from mainstem.storage.one_by_one import create_each, delete_each
 from mainstem.storage.protocol import Content, FileInfo
 from tests.sim.world import World
 
@@ -396,19 +396,10 @@ class SimStorage:
         return self._call("delete", path, lambda: self.disk.remove(path))
 
     def create_all(self, paths: Iterable[str]) -> None:
-        for path in paths:
-            with suppress(FileExistsError):
-                self.put_new(path, b"", durable=False)
+        create_each(self, paths)
 
     def delete_all(self, paths: Iterable[str]) -> None:
-        failure: OSError | None = None
-        for path in paths:
-            try:
-                self.delete(path)
-            except OSError as error:
-                failure = failure or error
-        if failure is not None:
-            raise failure
+        delete_each(self, paths)
 
     def delete_tree(self, path: str) -> None:
         prefix = f"{path}/"

@@ -7,7 +7,6 @@ Method: moto's DynamoDB on loopback; Java is imitated by the requests of AWS's `
 from __future__ import annotations
 
 import random
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from mainstem.truetime.clock import SystemClock
 from mainstem.truetime.locks.options import LockOptions
 from mainstem.truetime.locks.providers import open_lock
 from mainstem.truetime.locks.storage_lock import StorageLock
+from tests.truetime.counting import count_under_locks
 
 Open = Callable[..., StorageLock]
 
@@ -187,26 +187,7 @@ def test_a_live_holder_is_not_superseded_and_a_dead_one_is(open_one: Open) -> No
 
 
 def test_threads_with_clients_of_their_own_never_overlap(open_one: Open) -> None:
-    counter, overlaps, inside = 0, 0, 0
-
-    def body() -> None:
-        nonlocal counter, overlaps, inside
-        lock = open_one()
-        for _ in range(8):
-            lease = lock.acquire()
-            inside += 1
-            overlaps += inside != 1
-            seen = counter
-            lease.check()
-            counter = seen + 1
-            inside -= 1
-            lease.release()
-
-    threads = [threading.Thread(target=body) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
+    counter, overlaps = count_under_locks(open_one, threads=3, turns=8, patience_s=120)
     assert (counter, overlaps) == (24, 0)
 
 

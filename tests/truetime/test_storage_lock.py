@@ -11,7 +11,6 @@ import json
 import logging
 import random
 import re
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
@@ -27,6 +26,7 @@ from mainstem.truetime.locks.storage_audit import AUDIT_CONFIG_PATH, AUDIT_FOLDE
 from mainstem.truetime.locks.storage_lock import GAP_MS, STRETCH_MS, StorageLock
 from mainstem.truetime.locks.storage_options import StorageLockOptions
 from mainstem.truetime.locks.storage_record import LOCK_PATH, LockRecord, new_owner, parse_record
+from tests.truetime.counting import count_under_locks
 from tests.truetime.lock_world import KINDS, START_MS, HashedSwaps, MemorySwaps, Process, World
 
 JAVA = "13ff110a-331d-4a57-9f0d-8483e3dc43b2"
@@ -736,26 +736,7 @@ def shaky_lock() -> Iterator[Callable[[], StorageLock]]:
 
 
 def test_threads_with_locks_of_their_own_never_overlap(shaky_lock: Callable[[], StorageLock]) -> None:
-    counter, inside, overlaps = 0, 0, 0
-
-    def body() -> None:
-        nonlocal counter, inside, overlaps
-        lock = shaky_lock()
-        for _ in range(12):
-            lease = lock.acquire()
-            inside += 1
-            overlaps += inside != 1
-            seen = counter
-            lease.check()
-            counter = seen + 1
-            inside -= 1
-            lease.release()
-
-    threads = [threading.Thread(target=body) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    counter, overlaps = count_under_locks(shaky_lock, threads=4, turns=12, patience_s=60)
     assert (counter, overlaps) == (48, 0)
 
 
