@@ -1,0 +1,437 @@
+"""Storage in HDFS, by the library hdfs-native, which needs no Java.
+
+Beyond ``Storage`` it offers ``storage.renames`` and folders (``storage.folders``). No links, no memory maps,
+and nothing is ever appended to a file that was closed.
+
+**A file is visible, and empty, while it is written.** So content is written to a hidden name beside the
+target, closed, and renamed. The hidden name is this call's alone: if the library says that the rename failed
+and the hidden file is gone, a first try took effect whose reply was lost. (The library repeats a call after
+a broken connection or a failover, whether it can be repeated or not, and without the number by which the name
+node would know the repetition.) An upload has its final name from the beginning; what it is part of is
+visible only later.
+
+**Durability.** The name node has written a name to its log before it answers. A file's bytes are on as many
+data nodes as ``dfs.namenode.replication.min`` says; with ``durable`` they are on their disks (``hsync``).
+
+**Times** are the name node's. HDFS can set a file's time, but not to its own "now". So ``renew`` learns how
+far the name node's clock is from this process's monotonic one, from a file that it makes once a minute.
+
+**A writer that dies** leaves a hidden file, or part of an upload. Its lease keeps others from appending, which
+nobody does; they may rename and delete it.
+
+hdfs-native's threads do not survive ``fork``: in a forked child of a process that used it every call would
+hang, so each refuses.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING, Any
+
+from mainstem.errors import CorruptTable, Unsupported
+from mainstem.limits import MIB
+from mainstem.storage.location import Location
+from mainstem.storage.protocol import Content, FileInfo, Upload
+from mainstem.storage.side_by_side import side_by_side
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_PART_BYTES = 8 * MIB
+_FOLDERS_MAX = 5
+_FOLDER_MODE = 0o755
+# How long the name node's clock is taken to keep its distance from this process's monotonic one.
+_CLOCK_S = 60.0
+#: an access time that is left alone, -1 of a long
+_AS_IT_IS = 2**64 - 1
+_SAID_BYTES_MAX = 300
+_RPC = re.compile(r'(?:Fatal)?RPCError\("([\w.$]*\.)?([\w$]+)", "(.*?)(?:\\n|"\)|$)', re.DOTALL)
+#: Java's exceptions, and what they are called here
+_ERRNOS = {
+    "AccessControlException": errno.EACCES,
+    "AuthorizationException": errno.EACCES,
+    "SafeModeException": errno.EROFS,
+    "DSQuotaExceededException": errno.EDQUOT,
+    "NSQuotaExceededException": errno.EDQUOT,
+    "QuotaByStorageTypeExceededException": errno.EDQUOT,
+    "ParentNotDirectoryException": errno.ENOTDIR,
+    "InvalidPathException": errno.EINVAL,
+    "PathIsNotEmptyDirectoryException": errno.ENOTEMPTY,
+    "StandbyException": errno.EAGAIN,
+    "RetriableException": errno.EAGAIN,
+}
+
+_used = _forked = False
+
+
+def _note_fork() -> None:
+    global _forked
+    _forked = _used
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
+
+
+class HdfsUpload:
+    """A growing file; its bytes go to the data nodes as they come."""
+
+    def __init__(self, storage: HdfsStorage, path: str, writer: Any) -> None:
+        self._storage = storage
+        self._path = path
+        # ``close`` empties it in one step, as ``LocalUpload`` does.
+        self._writers = [writer]
+        self.size = 0
+
+    def append(self, buffers: Sequence[bytes | memoryview]) -> None:
+        if not self._writers:
+            raise ValueError("the file was closed")
+        with self._storage.calling("write", self._path):
+            for part in buffers:
+                self.size += _write(self._writers[0], part)
+
+    def close(self, *, durable: bool) -> None:
+        try:
+            writer = self._writers.pop()
+        except IndexError:
+            return
+        with self._storage.calling("close", self._path):
+            self._storage.finish(writer, self.size, durable)
+
+
+class HdfsStorage:
+    """``Storage`` below one folder of a cluster.
+
+    ``client``: a client of hdfs-native; ``width``: the number of concurrent calls, which mostly wait for files to be closed; ``sync=False``
+    (``hoodie.mainstem.fsync=false``) leaves bytes in the memory of the data nodes.
+    """
+
+    links = False
+    swaps = False
+    renames = True
+
+    def __init__(self, client: Any, location: Location, *, width: int = 32, sync: bool = True) -> None:
+        self.base = location.base
+        self._client = client
+        self._location = location
+        self._root = location.path
+        self._width = width
+        self._sync = sync
+        #: (name node's clock less the monotonic one, when that was learnt), in seconds
+        self._clock: tuple[float, float] | None = None
+
+    @property
+    def location(self) -> Location:
+        return self._location
+
+    @property
+    def width(self) -> int:
+        return self._width
+
+    def _full(self, path: str) -> str:
+        return f"{self._root}/{path}" if path else self._root or "/"
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def _open(self, path: str) -> Any:
+        return self._client.read(self._full(path))
+
+    def read(self, path: str, *, max_bytes: int) -> bytes:
+        with self.calling("read", path):
+            file = self._open(path)
+            size = len(file)
+            if size > max_bytes:
+                raise CorruptTable(
+                    f"file of {size} bytes, at most {max_bytes} expected", path=path, table=self.base
+                )
+            return bytes(file.read_range(0, size)) if size else b""
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        with self.calling("read", path):
+            file = self._open(path)
+            length = min(length, len(file) - offset)  # the library panics beyond the end
+            return bytes(file.read_range(offset, length)) if length > 0 else b""
+
+    def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
+        """The bytes of (offset, length > 0) each."""
+        with self.calling("read", path):
+            file = self._open(path)
+            return [memoryview(file.read_range(offset, length)) for offset, length in ranges]
+
+    def read_tail(self, path: str, length: int) -> tuple[memoryview, int]:
+        """The last ``length`` bytes, fewer if the file is smaller, and the file's size."""
+        with self.calling("read", path):
+            file = self._open(path)
+            size = len(file)
+            length = min(length, size)
+            return memoryview(file.read_range(size - length, length) if length else b""), size
+
+    def view(self, path: str) -> memoryview:
+        """Whole content of a large file (``storage.maps``)."""
+        with self.calling("read", path):
+            file = self._open(path)
+            content = memoryview(bytearray(len(file)))
+            _fill(file, content)
+            return content.toreadonly()
+
+    def private(self, path: str, size: int, *, spill: bool) -> memoryview:
+        """A copy of the first bytes (``storage.maps``); in a nameless temporary file to ``spill``."""
+        with self.calling("read", path):
+            file = self._open(path)
+            size = min(size, len(file))
+            if spill and size:
+                with TemporaryFile(prefix="mainstem-", buffering=0) as copy:
+                    copy.truncate(size)
+                    content = memoryview(mmap.mmap(copy.fileno(), size))
+            else:
+                content = memoryview(bytearray(size))
+            _fill(file, content)
+            return content.toreadonly()
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        from mainstem.storage.range_file import open_ranges
+
+        return open_ranges(self, path)
+
+    def names(self, folder: str, *, prefix: str = "", after: str = "") -> list[str]:
+        return [entry.name for entry in self.entries(folder, prefix=prefix, after=after)]
+
+    def entries(self, folder: str, *, prefix: str = "", after: str = "") -> list[FileInfo]:
+        full = self._full(folder)
+        try:
+            with self.calling("list", folder):
+                found = [_info(one) for one in self._client.list_status(full) if one.path != full]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return [one for one in found if one.name > after and one.name.startswith(prefix)]
+
+    def stat(self, path: str) -> FileInfo | None:
+        try:
+            with self.calling("stat", path):
+                return _info(self._client.get_file_info(self._full(path)))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    # -- writing -----------------------------------------------------------------------------------
+
+    def _create(self, path: str, *, parents: bool = True) -> Any:
+        """A new file to write to. ``parents``: make its folder where it is missing."""
+        from hdfs_native import WriteOptions
+
+        return self._client.create(self._full(path), WriteOptions(overwrite=False, create_parent=parents))
+
+    def finish(self, writer: Any, size: int, durable: bool) -> None:
+        """Close a file that was written."""
+        if durable and self._sync and size:
+            writer.hsync()
+        writer.close()
+
+    def put_new(self, path: str, data: Content, *, durable: bool) -> None:
+        self._put_hidden(path, data, durable, self.rename_new)
+
+    def put(self, path: str, data: Content, *, durable: bool) -> None:
+        self._put_hidden(path, data, durable, self.rename_over)
+
+    def _put_hidden(
+        self, path: str, data: Content, durable: bool, end: Callable[[str, str], None]
+    ) -> None:
+        """Write a file under a hidden name, which nobody else has; ``end`` gives it its real one."""
+        hidden = _hidden_beside(path)
+        try:
+            for _ in range(_FOLDERS_MAX):
+                with self.calling("write", path):
+                    writer = self._create(hidden)
+                    size = sum(_write(writer, part) for part in _parts(data))
+                    self.finish(writer, size, durable)
+                try:
+                    end(hidden, path)
+                    return
+                except FileExistsError:
+                    raise
+                except OSError as error:
+                    if self.stat(hidden) is not None:
+                        raise
+                    there = self.stat(path)
+                    if there is not None and there.size == size:
+                        return  # a first try took effect, and its reply was lost
+                    if not isinstance(error, FileNotFoundError):
+                        raise
+                    # The folder was removed meanwhile, as rollbacks do, with the hidden file in it.
+            raise FileNotFoundError(errno.ENOENT, "its folder comes and goes", path)
+        except BaseException:
+            with suppress(OSError):
+                self.delete(hidden)
+            raise
+
+    def upload(self, path: str) -> HdfsUpload:
+        with self.calling("create", path):
+            return HdfsUpload(self, path, self._create(path))
+
+    def renew(self, path: str) -> None:
+        now_ms = int(1000 * (time.monotonic() + self._ahead_s(path)))
+        with self.calling("renew", path):
+            self._client.set_times(self._full(path), now_ms, _AS_IT_IS)
+
+    def _ahead_s(self, path: str) -> float:
+        """How far the name node's clock is ahead of the monotonic one, in seconds, or a little less."""
+        if self._clock is None or time.monotonic() - self._clock[1] > _CLOCK_S:
+            probe = _hidden_beside(path)
+            with self.calling("renew", path):
+                # Without the folder there is no file to renew, and it must not come back.
+                self._create(probe, parents=False).close()
+                made_ms = self._client.get_file_info(self._full(probe)).modification_time
+                self._clock = made_ms / 1000 - time.monotonic(), time.monotonic()
+                self._client.delete(self._full(probe), False)
+        return self._clock[0]
+
+    def delete(self, path: str) -> bool:
+        with self.calling("delete", path):
+            return bool(self._client.delete(self._full(path), False))
+
+    def create_all(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            with suppress(FileExistsError), self.calling("create", path):
+                self._create(path).close()
+
+    def delete_all(self, paths: Iterable[str]) -> None:
+        failures = []
+
+        def remove(path: str) -> None:
+            try:
+                self.delete(path)
+            except OSError as error:
+                failures.append(error)
+
+        side_by_side(self, remove, list(paths))
+        if failures:
+            raise failures[0]
+
+    def delete_tree(self, path: str) -> None:
+        with self.calling("delete", path):
+            self._client.delete(self._full(path), True)
+
+    def settle(self, uploads: Sequence[Upload], folders: Iterable[str] = (), *, durable: bool) -> None:
+        def closed(upload: Upload) -> Exception | None:
+            try:
+                upload.close(durable=durable)
+            except Exception as error:
+                return error
+            return None
+
+        for failure in side_by_side(self, closed, uploads):
+            if failure is not None:
+                raise failure
+
+    # -- renames and folders -----------------------------------------------------------------------
+
+    def rename_new(self, source: str, target: str) -> None:
+        self._rename(source, target, overwrite=False)
+
+    def rename_over(self, source: str, target: str) -> None:
+        self._rename(source, target, overwrite=True)
+
+    def _rename(self, source: str, target: str, *, overwrite: bool) -> None:
+        with self.calling("rename", target):
+            self._client.rename(self._full(source), self._full(target), overwrite)
+
+    def make_folder(self, path: str) -> bool:
+        with self.calling("mkdirs", path):
+            there = self.stat(path) is not None
+            self._client.mkdirs(self._full(path), _FOLDER_MODE, True)
+            return not there
+
+    def move_folder(self, source: str, target: str) -> None:
+        # With ``overwrite`` an empty folder is replaced, and one that holds files is not.
+        try:
+            self._rename(source, target, overwrite=True)
+        except OSError as error:
+            if error.errno == errno.ENOTEMPTY:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target) from error
+            raise
+
+    # -- calls -------------------------------------------------------------------------------------
+
+    @contextmanager
+    def calling(self, what: str, path: str) -> Iterator[None]:
+        """Turn hdfs-native's errors into those of ``Storage``."""
+        global _used
+        if _forked:
+            raise Unsupported(
+                "this process was forked from one that had used HDFS, whose threads it does not have: start"
+                " processes by 'spawn' (multiprocessing.set_start_method), or fork before the first use",
+                table=self.base,
+            )
+        _used = True
+        where = f"{what} {self.base}/{path}"
+        try:
+            yield
+        except FileNotFoundError:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from None
+        except FileExistsError:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path) from None
+        except OSError as error:
+            if error.errno is not None:
+                raise
+            raise OSError(errno.EIO, f"{where}: {_said(str(error))}", path) from None
+        except RuntimeError as error:
+            raise _as_os_error(str(error), where, path) from None
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":  # pyo3's, of a fault in the library
+                raise
+            raise OSError(errno.EIO, f"{where}: {_said(str(error))}", path) from None
+
+
+def _as_os_error(text: str, where: str, path: str) -> OSError:
+    """An error of the name node, or of the library."""
+    found = _RPC.search(text)
+    if found is None:
+        return OSError(errno.EIO, f"{where}: {_said(text)}", path)
+    kind, said = found.group(2), _said(found.group(3))
+    number = _ERRNOS.get(kind, errno.EIO)
+    if kind == "SafeModeException":
+        said = f"the name node is in safe mode and changes nothing (hdfs dfsadmin -safemode get): {said}"
+    if "directory is not empty" in said:
+        number = errno.ENOTEMPTY
+    if "minReplication" in said:
+        number = errno.ENOSPC
+        said = f"no data node takes the file's bytes: are they running, and have they room? {said}"
+    return OSError(number, f"{where}: {said} ({kind})", path)
+
+
+def _said(text: str) -> str:
+    return " ".join(text.partition("\n\tat ")[0].split())[:_SAID_BYTES_MAX]
+
+
+def _info(status: Any) -> FileInfo:
+    name = status.path.rstrip("/").rpartition("/")[2]
+    return FileInfo(name, status.length, status.modification_time, status.isdir)
+
+
+def _hidden_beside(path: str) -> str:
+    folder, slash, _ = path.rpartition("/")
+    return f"{folder}{slash}.mainstem-{secrets.token_hex(8)}.part"
+
+
+def _parts(data: Content) -> Sequence[bytes | memoryview]:
+    return [data] if isinstance(data, (bytes, bytearray, memoryview)) else data
+
+
+def _write(writer: Any, part: bytes | memoryview) -> int:
+    content = memoryview(part).cast("B")
+    if content.nbytes:
+        writer.write(content)
+    return content.nbytes
+
+
+def _fill(file: Any, content: memoryview) -> None:
+    for start in range(0, len(content), _PART_BYTES):
+        end = min(start + _PART_BYTES, len(content))
+        content[start:end] = file.read_range(start, end - start)
