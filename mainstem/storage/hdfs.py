@@ -53,6 +53,8 @@ _CLOCK_S = 60.0
 #: an access time that is left alone, -1 of a long
 _AS_IT_IS = 2**64 - 1
 _SAID_BYTES_MAX = 300
+_HELD_BYTES_MAX = MIB
+_WRITES_MAX, _PAUSE_S = 7, 0.2
 _RPC = re.compile(r'(?:Fatal)?RPCError\("([\w.$]*\.)?([\w$]+)", "(.*?)(?:\\n|"\)|$)', re.DOTALL)
 #: Java's exceptions, and what they are called here
 _ERRNOS = {
@@ -82,29 +84,69 @@ if hasattr(os, "register_at_fork"):
 
 
 class HdfsUpload:
-    """A growing file; its bytes go to the data nodes as they come."""
+    """A growing file. Its first bytes are held in memory, so that they can be written to other data nodes if one
+    is dead; then bytes go out as they come."""
 
     def __init__(self, storage: HdfsStorage, path: str, writer: Any) -> None:
         self._storage = storage
         self._path = path
         # ``close`` empties it in one step, as ``LocalUpload`` does.
         self._writers = [writer]
+        self._held: bytearray | None = bytearray()
         self.size = 0
 
     def append(self, buffers: Sequence[bytes | memoryview]) -> None:
         if not self._writers:
             raise ValueError("the file was closed")
-        with self._storage.calling("write", self._path):
-            for part in buffers:
-                self.size += _write(self._writers[0], part)
+        for part in buffers:
+            if self._held is None:
+                with self._storage.calling("write", self._path):
+                    _write(self._writers[0], part)
+            else:
+                self._held += memoryview(part).cast("B")
+                if len(self._held) > _HELD_BYTES_MAX:
+                    self._writers = [self._written(self._writers[0], lambda writer: None)]
+                    self._held = None
+            self.size += memoryview(part).nbytes
+
+    def _written(self, writer: Any, then: Callable[[Any], None]) -> Any:
+        """Write what is held, and go on with ``then``; again with a new file if a data node does not answer."""
+        held, first = memoryview(self._held or b""), [writer]
+
+        def write() -> Any:
+            with self._storage.calling("write", self._path):
+                one = first.pop() if first else self._storage.create(self._path, replaces=True)
+                _write(one, held)
+                then(one)
+                return one
+
+        return _until_it_works(write)
 
     def close(self, *, durable: bool) -> None:
         try:
             writer = self._writers.pop()
         except IndexError:
             return
-        with self._storage.calling("close", self._path):
-            self._storage.finish(writer, self.size, durable)
+        if self._held is None:
+            with self._storage.calling("close", self._path):
+                self._storage.finish(writer, self.size, durable)
+        else:
+            self._written(writer, lambda one: self._storage.finish(one, self.size, durable))
+
+
+def _until_it_works(write: Callable[[], Any]) -> Any:
+    """``write()``, again after trouble with a data node: the name node takes a while to notice that one died.
+
+    (Java's client names the data nodes that did not answer when it asks for others; hdfs-native cannot.)
+    """
+    for tries in range(_WRITES_MAX - 1):
+        try:
+            return write()
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            time.sleep(_PAUSE_S * 2**tries)
+    return write()
 
 
 class HdfsStorage:
@@ -222,11 +264,12 @@ class HdfsStorage:
 
     # -- writing -----------------------------------------------------------------------------------
 
-    def _create(self, path: str, *, parents: bool = True) -> Any:
+    def create(self, path: str, *, parents: bool = True, replaces: bool = False) -> Any:
         """A new file to write to. ``parents``: make its folder where it is missing."""
         from hdfs_native import WriteOptions
 
-        return self._client.create(self._full(path), WriteOptions(overwrite=False, create_parent=parents))
+        options = WriteOptions(overwrite=replaces, create_parent=parents)
+        return self._client.create(self._full(path), options)
 
     def finish(self, writer: Any, size: int, durable: bool) -> None:
         """Close a file that was written."""
@@ -245,12 +288,17 @@ class HdfsStorage:
     ) -> None:
         """Write a file under a hidden name, which nobody else has; ``end`` gives it its real one."""
         hidden = _hidden_beside(path)
+
+        def write() -> int:
+            with self.calling("write", path):
+                writer = self.create(hidden, replaces=True)
+                size = sum(_write(writer, part) for part in _parts(data))
+                self.finish(writer, size, durable)
+                return size
+
         try:
             for _ in range(_FOLDERS_MAX):
-                with self.calling("write", path):
-                    writer = self._create(hidden)
-                    size = sum(_write(writer, part) for part in _parts(data))
-                    self.finish(writer, size, durable)
+                size = _until_it_works(write)
                 try:
                     end(hidden, path)
                     return
@@ -273,7 +321,7 @@ class HdfsStorage:
 
     def upload(self, path: str) -> HdfsUpload:
         with self.calling("create", path):
-            return HdfsUpload(self, path, self._create(path))
+            return HdfsUpload(self, path, self.create(path))
 
     def renew(self, path: str) -> None:
         now_ms = int(1000 * (time.monotonic() + self._ahead_s(path)))
@@ -286,7 +334,7 @@ class HdfsStorage:
             probe = _hidden_beside(path)
             with self.calling("renew", path):
                 # Without the folder there is no file to renew, and it must not come back.
-                self._create(probe, parents=False).close()
+                self.create(probe, parents=False).close()
                 made_ms = self._client.get_file_info(self._full(probe)).modification_time
                 self._clock = made_ms / 1000 - time.monotonic(), time.monotonic()
                 self._client.delete(self._full(probe), False)
@@ -299,7 +347,7 @@ class HdfsStorage:
     def create_all(self, paths: Iterable[str]) -> None:
         for path in paths:
             with suppress(FileExistsError), self.calling("create", path):
-                self._create(path).close()
+                self.create(path).close()
 
     def delete_all(self, paths: Iterable[str]) -> None:
         failures = []
@@ -398,6 +446,8 @@ def _as_os_error(text: str, where: str, path: str) -> OSError:
     number = _ERRNOS.get(kind, errno.EIO)
     if kind == "SafeModeException":
         said = f"the name node is in safe mode and changes nothing (hdfs dfsadmin -safemode get): {said}"
+    if "is not a directory" in said:  # with permissions off the name node calls it AccessControlException
+        number = errno.ENOTDIR
     if "directory is not empty" in said:
         number = errno.ENOTEMPTY
     if "minReplication" in said:

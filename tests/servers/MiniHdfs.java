@@ -26,6 +26,8 @@ public class MiniHdfs {
     conf.setInt("dfs.replication", Math.min(Integer.parseInt(args[1]), 3));
     conf.setInt("dfs.heartbeat.interval", 1);
     conf.setInt("dfs.namenode.heartbeat.recheck-interval", 1000);
+    conf.setBoolean("dfs.namenode.avoid.write.stale.datanode", true);
+    conf.setInt("dfs.namenode.stale.datanode.interval", 3000);
     conf.setInt("dfs.namenode.safemode.extension", 0);
     conf.setInt("dfs.ha.tail-edits.period", 1);
     conf.setInt("ipc.client.connect.max.retries", 1);
