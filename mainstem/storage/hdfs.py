@@ -33,8 +33,9 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import wraps
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from mainstem.errors import CorruptTable, Unsupported
 from mainstem.limits import MIB
@@ -45,6 +46,8 @@ from mainstem.storage.side_by_side import side_by_side
 if TYPE_CHECKING:
     import pyarrow as pa
 
+P = ParamSpec("P")
+Result = TypeVar("Result")
 _PART_BYTES = 8 * MIB
 _FOLDERS_MAX = 5
 _FOLDER_MODE = 0o755
@@ -54,7 +57,7 @@ _CLOCK_S = 60.0
 _AS_IT_IS = 2**64 - 1
 _SAID_BYTES_MAX = 300
 _HELD_BYTES_MAX = MIB
-_WRITES_MAX, _PAUSE_S = 7, 0.2
+_TRIES_MAX, _PAUSE_S = 9, 0.2
 _RPC = re.compile(r'(?:Fatal)?RPCError\("([\w.$]*\.)?([\w$]+)", "(.*?)(?:\\n|"\)|$)', re.DOTALL)
 #: Java's exceptions, and what they are called here
 _ERRNOS = {
@@ -120,7 +123,7 @@ class HdfsUpload:
                 then(one)
                 return one
 
-        return _until_it_works(write)
+        return _until_it_works(write, errno.EIO)
 
     def close(self, *, durable: bool) -> None:
         try:
@@ -128,25 +131,55 @@ class HdfsUpload:
         except IndexError:
             return
         if self._held is None:
-            with self._storage.calling("close", self._path):
-                self._storage.finish(writer, self.size, durable)
+
+            def finish() -> None:
+                with self._storage.calling("close", self._path):
+                    self._storage.finish(writer, self.size, durable)
+
+            _until_it_works(finish)
         else:
             self._written(writer, lambda one: self._storage.finish(one, self.size, durable))
 
 
-def _until_it_works(write: Callable[[], Any]) -> Any:
-    """``write()``, again after trouble with a data node: the name node takes a while to notice that one died.
+def _until_it_works(work: Callable[[], Result], *trouble: int) -> Result:
+    """``work()``, again after an error of these numbers, for up to 50 seconds.
 
-    (Java's client names the data nodes that did not answer when it asks for others; hdfs-native cannot.)
+    ``EAGAIN``: a name node that is becoming the active one did nothing yet. ``EIO``, for work that may be done
+    twice: a data node died, which the name node takes a while to notice. (Java's client names the ones that did
+    not answer when it asks for others; hdfs-native cannot.)
     """
-    for tries in range(_WRITES_MAX - 1):
+    for tries in range(_TRIES_MAX - 1):
         try:
-            return write()
+            return work()
         except OSError as error:
-            if error.errno != errno.EIO:
+            if error.errno not in (errno.EAGAIN, *trouble):
                 raise
             time.sleep(_PAUSE_S * 2**tries)
-    return write()
+    return work()
+
+
+def _asks(
+    what: str,
+) -> Callable[
+    [Callable[Concatenate[HdfsStorage, str, P], Result]], Callable[Concatenate[HdfsStorage, str, P], Result]
+]:
+    """For methods that make calls on one path: errors become those of ``Storage``, and a name node that is not
+    ready is asked again."""
+
+    def asking(
+        method: Callable[Concatenate[HdfsStorage, str, P], Result],
+    ) -> Callable[Concatenate[HdfsStorage, str, P], Result]:
+        @wraps(method)
+        def ask(storage: HdfsStorage, path: str, /, *given: P.args, **named: P.kwargs) -> Result:
+            def once() -> Result:
+                with storage.calling(what, path):
+                    return method(storage, path, *given, **named)
+
+            return _until_it_works(once)
+
+        return ask
+
+    return asking
 
 
 class HdfsStorage:
@@ -186,57 +219,57 @@ class HdfsStorage:
     def _open(self, path: str) -> Any:
         return self._client.read(self._full(path))
 
+    @_asks("read")
     def read(self, path: str, *, max_bytes: int) -> bytes:
-        with self.calling("read", path):
-            file = self._open(path)
-            size = len(file)
-            if size > max_bytes:
-                raise CorruptTable(
-                    f"file of {size} bytes, at most {max_bytes} expected", path=path, table=self.base
-                )
-            return bytes(file.read_range(0, size)) if size else b""
+        file = self._open(path)
+        size = len(file)
+        if size > max_bytes:
+            raise CorruptTable(
+                f"file of {size} bytes, at most {max_bytes} expected", path=path, table=self.base
+            )
+        return bytes(file.read_range(0, size)) if size else b""
 
+    @_asks("read")
     def read_range(self, path: str, offset: int, length: int) -> bytes:
-        with self.calling("read", path):
-            file = self._open(path)
-            length = min(length, len(file) - offset)  # the library panics beyond the end
-            return bytes(file.read_range(offset, length)) if length > 0 else b""
+        file = self._open(path)
+        length = min(length, len(file) - offset)  # the library panics beyond the end
+        return bytes(file.read_range(offset, length)) if length > 0 else b""
 
+    @_asks("read")
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
         """The bytes of (offset, length > 0) each."""
-        with self.calling("read", path):
-            file = self._open(path)
-            return [memoryview(file.read_range(offset, length)) for offset, length in ranges]
+        file = self._open(path)
+        return [memoryview(file.read_range(offset, length)) for offset, length in ranges]
 
+    @_asks("read")
     def read_tail(self, path: str, length: int) -> tuple[memoryview, int]:
         """The last ``length`` bytes, fewer if the file is smaller, and the file's size."""
-        with self.calling("read", path):
-            file = self._open(path)
-            size = len(file)
-            length = min(length, size)
-            return memoryview(file.read_range(size - length, length) if length else b""), size
+        file = self._open(path)
+        size = len(file)
+        length = min(length, size)
+        return memoryview(file.read_range(size - length, length) if length else b""), size
 
+    @_asks("read")
     def view(self, path: str) -> memoryview:
         """Whole content of a large file (``storage.maps``)."""
-        with self.calling("read", path):
-            file = self._open(path)
-            content = memoryview(bytearray(len(file)))
-            _fill(file, content)
-            return content.toreadonly()
+        file = self._open(path)
+        content = memoryview(bytearray(len(file)))
+        _fill(file, content)
+        return content.toreadonly()
 
+    @_asks("read")
     def private(self, path: str, size: int, *, spill: bool) -> memoryview:
         """A copy of the first bytes (``storage.maps``); in a nameless temporary file to ``spill``."""
-        with self.calling("read", path):
-            file = self._open(path)
-            size = min(size, len(file))
-            if spill and size:
-                with TemporaryFile(prefix="mainstem-", buffering=0) as copy:
-                    copy.truncate(size)
-                    content = memoryview(mmap.mmap(copy.fileno(), size))
-            else:
-                content = memoryview(bytearray(size))
-            _fill(file, content)
-            return content.toreadonly()
+        file = self._open(path)
+        size = min(size, len(file))
+        if spill and size:
+            with TemporaryFile(prefix="mainstem-", buffering=0) as copy:
+                copy.truncate(size)
+                content = memoryview(mmap.mmap(copy.fileno(), size))
+        else:
+            content = memoryview(bytearray(size))
+        _fill(file, content)
+        return content.toreadonly()
 
     def open_input(self, path: str) -> pa.NativeFile:
         from mainstem.storage.range_file import open_ranges
@@ -246,19 +279,25 @@ class HdfsStorage:
     def names(self, folder: str, *, prefix: str = "", after: str = "") -> list[str]:
         return [entry.name for entry in self.entries(folder, prefix=prefix, after=after)]
 
+    @_asks("list")
+    def _listed(self, path: str) -> list[FileInfo]:
+        full = self._full(path)
+        return [_info(one) for one in self._client.list_status(full) if one.path != full]
+
     def entries(self, folder: str, *, prefix: str = "", after: str = "") -> list[FileInfo]:
-        full = self._full(folder)
         try:
-            with self.calling("list", folder):
-                found = [_info(one) for one in self._client.list_status(full) if one.path != full]
+            found = self._listed(folder)
         except (FileNotFoundError, NotADirectoryError):
             return []
         return [one for one in found if one.name > after and one.name.startswith(prefix)]
 
+    @_asks("stat")
+    def _info(self, path: str) -> FileInfo:
+        return _info(self._client.get_file_info(self._full(path)))
+
     def stat(self, path: str) -> FileInfo | None:
         try:
-            with self.calling("stat", path):
-                return _info(self._client.get_file_info(self._full(path)))
+            return self._info(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
 
@@ -298,7 +337,7 @@ class HdfsStorage:
 
         try:
             for _ in range(_FOLDERS_MAX):
-                size = _until_it_works(write)
+                size = _until_it_works(write, errno.EIO)
                 try:
                     end(hidden, path)
                     return
@@ -319,35 +358,38 @@ class HdfsStorage:
                 self.delete(hidden)
             raise
 
+    @_asks("create")
     def upload(self, path: str) -> HdfsUpload:
-        with self.calling("create", path):
-            return HdfsUpload(self, path, self.create(path))
+        return HdfsUpload(self, path, self.create(path))
 
+    @_asks("renew")
     def renew(self, path: str) -> None:
         now_ms = int(1000 * (time.monotonic() + self._ahead_s(path)))
-        with self.calling("renew", path):
-            self._client.set_times(self._full(path), now_ms, _AS_IT_IS)
+        self._client.set_times(self._full(path), now_ms, _AS_IT_IS)
 
     def _ahead_s(self, path: str) -> float:
         """How far the name node's clock is ahead of the monotonic one, in seconds, or a little less."""
         if self._clock is None or time.monotonic() - self._clock[1] > _CLOCK_S:
             probe = _hidden_beside(path)
-            with self.calling("renew", path):
-                # Without the folder there is no file to renew, and it must not come back.
-                self.create(probe, parents=False).close()
-                made_ms = self._client.get_file_info(self._full(probe)).modification_time
-                self._clock = made_ms / 1000 - time.monotonic(), time.monotonic()
-                self._client.delete(self._full(probe), False)
+            # Without the folder there is no file to renew, and it must not come back.
+            self.create(probe, parents=False).close()
+            made_ms = self._client.get_file_info(self._full(probe)).modification_time
+            self._clock = made_ms / 1000 - time.monotonic(), time.monotonic()
+            self._client.delete(self._full(probe), False)
         return self._clock[0]
 
+    @_asks("delete")
     def delete(self, path: str) -> bool:
-        with self.calling("delete", path):
-            return bool(self._client.delete(self._full(path), False))
+        return bool(self._client.delete(self._full(path), False))
 
     def create_all(self, paths: Iterable[str]) -> None:
         for path in paths:
-            with suppress(FileExistsError), self.calling("create", path):
-                self.create(path).close()
+            with suppress(FileExistsError):
+                self._create_empty(path)
+
+    @_asks("create")
+    def _create_empty(self, path: str) -> None:
+        self.create(path).close()
 
     def delete_all(self, paths: Iterable[str]) -> None:
         failures = []
@@ -362,9 +404,9 @@ class HdfsStorage:
         if failures:
             raise failures[0]
 
+    @_asks("delete")
     def delete_tree(self, path: str) -> None:
-        with self.calling("delete", path):
-            self._client.delete(self._full(path), True)
+        self._client.delete(self._full(path), True)
 
     def settle(self, uploads: Sequence[Upload], folders: Iterable[str] = (), *, durable: bool) -> None:
         def closed(upload: Upload) -> Exception | None:
@@ -380,26 +422,24 @@ class HdfsStorage:
 
     # -- renames and folders -----------------------------------------------------------------------
 
+    @_asks("rename")
     def rename_new(self, source: str, target: str) -> None:
-        self._rename(source, target, overwrite=False)
+        self._client.rename(self._full(source), self._full(target), False)
 
+    @_asks("rename")
     def rename_over(self, source: str, target: str) -> None:
-        self._rename(source, target, overwrite=True)
+        self._client.rename(self._full(source), self._full(target), True)
 
-    def _rename(self, source: str, target: str, *, overwrite: bool) -> None:
-        with self.calling("rename", target):
-            self._client.rename(self._full(source), self._full(target), overwrite)
-
+    @_asks("mkdirs")
     def make_folder(self, path: str) -> bool:
-        with self.calling("mkdirs", path):
-            there = self.stat(path) is not None
-            self._client.mkdirs(self._full(path), _FOLDER_MODE, True)
-            return not there
+        there = self.stat(path) is not None
+        self._client.mkdirs(self._full(path), _FOLDER_MODE, True)
+        return not there
 
     def move_folder(self, source: str, target: str) -> None:
         # With ``overwrite`` an empty folder is replaced, and one that holds files is not.
         try:
-            self._rename(source, target, overwrite=True)
+            self.rename_over(source, target)
         except OSError as error:
             if error.errno == errno.ENOTEMPTY:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target) from error
