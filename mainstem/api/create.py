@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mainstem.api.given_options import check_given
-from mainstem.api.real_seams import as_text, check_place_written, real_seams
+from mainstem.api.real_seams import as_text, check_writable, real_seams
 from mainstem.api.table import Table
 from mainstem.errors import Invalid, MainstemError, TableExists, Unavailable, Unsupported
 from mainstem.layout.properties import (
@@ -75,6 +75,7 @@ from mainstem.storage.folders import make_folder
 from mainstem.storage.protocol import Storage
 from mainstem.storage.store_options import split
 from mainstem.timeline.instant import parse_instant
+from mainstem.truetime.locks.options import default_provider
 from mainstem.truetime.seams import Seams
 
 if TYPE_CHECKING:
@@ -136,7 +137,6 @@ def create_table(
     indexed = METADATA.read(given, False)
     check_given({key: value for key, value in given.items() if key != METADATA})
     location = location_of(path, options=of_store)
-    check_place_written(location)
     local = location.base
     keys, order, parts = (_names(v) for v in (record_key, ordering, partition_by))
     if not isinstance(schema, pa.Schema):
@@ -154,6 +154,7 @@ def create_table(
                if k not in raw or k == FSYNC or k.startswith(families.LOCKS)}  # fmt: skip
     WriterOptions.from_properties(given)
     seams = real_seams(location, config, options)
+    check_writable(seams)
     table = Table(seams, config, options, put_table(seams, raw))
     for name_of, size in plain_lists(schema).items():
         _log.info(
@@ -257,13 +258,13 @@ def new_properties(
         HISTORY_PATH: "history",
         INDEX_TYPE: "BUCKET",
         BUCKET_ENGINE: "SIMPLE",
-        PROVIDER: FILE_SYSTEM,
+        PROVIDER: default_provider(local),
         # Java's Spark writers take these as defaults from the table: a job without special options
         # then writes beside us instead of rolling us back, upgrading or building metadata.
         CONCURRENCY: NBCC,
         METADATA: "false",
         AUTO_UPGRADE: "false",
-        **(_LOOKED_FOR_OFTEN if given.get(PROVIDER, FILE_SYSTEM) == FILE_SYSTEM else {}),
+        **(_LOOKED_FOR_OFTEN if given.get(PROVIDER, default_provider(local)) == FILE_SYSTEM else {}),
         **kept,
         **times,
         **(_version_8(mode, order) if version == 8 else {}),
@@ -359,8 +360,8 @@ def _version_8(mode: str, order: list[str]) -> dict[str, str]:
 def put_table(seams: Seams, raw: Mapping[str, str]) -> str:
     """Creates the table with these properties; returns its identity (``publish.table_identity``).
 
-    One step decides which of several creators wins: ``hoodie.properties`` gets its name by a link, whole,
-    exclusively and last. Whatever exists before that step is the same, whichever creator made it:
+    One step decides which of several creators wins: ``hoodie.properties`` gets its name by a link (a put on
+    condition), whole, exclusively and last. Whatever exists before that step is the same, whichever creator made it:
 
       1. private files with the properties; then folders, and the table's note in the fence
       2. the metadata table, if there is to be one, whole and in one step (``metadata.creation``)

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from mainstem.api.real_seams import check_store_written, fence_of, note_lock
+from mainstem.api.real_seams import check_writable, fence_of, note_lock
 from mainstem.errors import Invalid, MainstemError, TableReplaced, Unavailable, Unsupported
 from mainstem.layout.properties import TableConfig, load_config
 from mainstem.metadata.metadata_partitions import has_metadata
@@ -102,13 +102,13 @@ class OpenedTable:
         from mainstem.merge.rules import merge_rules
         from mainstem.writers.context import open_context
 
-        check_store_written(self.seams.storage)
         try:
             options = WriterOptions.from_properties(self.given, self.config.raw)
             BaseFileFormat.from_properties(self.given)
             config.check_writable(self.path)
             merge_rules(config.raw)
             self._check_agreement()
+            check_writable(self.seams)
             check_table(self.seams.storage, self.identity)
             buckets = check_buckets(self.seams.storage, config)
             note_lock(self.seams)
@@ -120,7 +120,7 @@ class OpenedTable:
                 buckets=buckets,
                 given=self.given,
                 identity=self.identity,
-                fence=fence_of(self.seams, self.identity),
+                fence=fence_of(self.seams, self.identity, exclusive=config.exclusive),
             )
         except MainstemError as error:
             error.table = error.table or self.path

@@ -13,16 +13,18 @@ from mainstem.options import WriterOptions
 from mainstem.options.locks import AUTH, LOCK_KEYS, PROVIDER, REGION
 from mainstem.options.tables import EXCLUSIVE, TABLE_NAME
 from mainstem.publish.fence import Fence
+from mainstem.publish.gate_fence import GateFence
 from mainstem.publish.link_fence import LinkFence
 from mainstem.storage import paths
 from mainstem.storage.backends import is_local, storage_of
-from mainstem.storage.links import has_links
 from mainstem.storage.location import Location
-from mainstem.storage.object_store import refuse_writes
+from mainstem.storage.probe import check_store
 from mainstem.storage.protocol import Storage
+from mainstem.storage.swaps import has_swaps
 from mainstem.truetime.clock import SystemClock
-from mainstem.truetime.locks.no_lock import NoLock
+from mainstem.truetime.locks.deferred import DeferredLock
 from mainstem.truetime.locks.options import LockOptions
+from mainstem.truetime.locks.protocol import LockProvider
 from mainstem.truetime.locks.providers import open_lock
 from mainstem.truetime.seams import Seams
 
@@ -68,16 +70,18 @@ def _noted_lock(storage: Storage) -> str | None:
     return found.decode("utf-8", "replace")
 
 
-def check_place_written(location: Location) -> None:
-    """Raises ``Unsupported`` for a place in an object store: there is no fence for stores."""
-    if not is_local(location):
-        refuse_writes(location)
+def check_writable(seams: Seams) -> None:
+    """Before the first write to a store: refuse one that does not keep what writers rely on.
 
-
-def check_store_written(storage: Storage) -> None:
-    """The same of an open store."""
-    if not has_links(storage):
-        refuse_writes(storage.location)
+    Raises ``Unsupported`` with what it does wrong, ``Unavailable`` if it does not answer or permits too
+    little.
+    """
+    try:
+        check_store(seams.storage, paths.OWN, f"probe-{seams.random.getrandbits(64):016x}")
+    except OSError as error:
+        raise Unavailable(
+            f"the table cannot be written: {error}", table=seams.storage.base
+        ) from error
 
 
 def real_seams(location: Location, config: TableConfig, properties: Mapping[str, str]) -> Seams:
@@ -86,8 +90,14 @@ def real_seams(location: Location, config: TableConfig, properties: Mapping[str,
     storage = storage_of(location, sync=options.fsync)
     clock = SystemClock(options.clock_offset_ms)
     chance = random.SystemRandom()
-    if not is_local(location):  # read only: what its properties say of a lock is left to its writers
-        return Seams(storage, clock, NoLock(location.base), chance)
+    def lock() -> LockProvider:
+        return open_lock(_chosen_lock(location, config, properties), clock=clock, random=chance, storage=storage)
+
+    # On a store even a reader has many options, of which those of the lock are left to writers.
+    return Seams(storage, clock, lock() if is_local(location) else DeferredLock(lock), chance)
+
+
+def _chosen_lock(location: Location, config: TableConfig, properties: Mapping[str, str]) -> LockOptions:
     kept = (*LOCK_KEYS, TABLE_NAME)
     own: dict[str, str] = {k: config.raw[k] for k in kept if k in config.raw}
     for key in LOCK_KEYS:
@@ -95,16 +105,19 @@ def real_seams(location: Location, config: TableConfig, properties: Mapping[str,
             raise Invalid(
                 f"{key}={properties[key]!r} contradicts the table, which says {own[key]!r}: writers with"
                 " different locks do not exclude each other. Leave the option out, or give the table's value",
-                table=storage.base,
+                table=location.base,
             )
     exclusive: dict[str, str] = {EXCLUSIVE: str(config.exclusive).lower()}
-    lock_options = _lock_options(storage.base, {**own, **exclusive, **properties})
-    lock = open_lock(lock_options, clock=clock, random=chance, storage=storage)
-    return Seams(storage, clock, lock, chance)
+    return _lock_options(location.base, {**own, **exclusive, **properties})
 
 
-def fence_of(seams: Seams, identity: str | None) -> Fence:
-    """The fence of the table with this identity (``publish.table_identity``), for this process."""
+def fence_of(seams: Seams, identity: str | None, *, exclusive: bool = False) -> Fence:
+    """The fence of the table with this identity (``publish.table_identity``), for this process.
+
+    ``exclusive``: the table is declared to be written by mainstem alone.
+    """
+    if has_swaps(seams.storage):
+        return GateFence(seams.storage, seams.clock, seams.random, identity, clears=not exclusive)
     return LinkFence(seams.storage, seams.clock, seams.random, identity)
 
 

@@ -71,11 +71,9 @@ from mainstem.publish.publisher import Ahead, Guarded, Section
 from mainstem.publish.staging import (
     create_once,
     delete_quietly,
-    is_same,
     prepare,
     prepared,
-    put,
-    put_once,
+    put_anew,
     replace_guarded,
 )
 from mainstem.readers.planning.table_state import TableState
@@ -406,9 +404,7 @@ class _Build:
             create_once(storage, f"{paths.METADATA_TIMELINE}/{self.action}.{DELTACOMMIT}.{state}")
         for private, stat in self.bases.values():
             path = f"{self.folder}/{stat.file_name}"
-            if not put_once(storage, private, path) and not is_same(storage, private, path):
-                storage.delete(path)  # of a round that covered less
-                put(storage, private, path)
+            put_anew(storage, private, path)  # there may be one of a round that covered less
         return True
 
     def _now_whole(self, section: Guarded) -> None:

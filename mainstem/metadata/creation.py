@@ -11,7 +11,8 @@ file.
   4. [[ the caller adds the partition to a list in the table's ``hoodie.properties`` ]]
 
 A new table's metadata table exists before the table itself (``put_with_table``): it is made aside and put in
-place by one rename. Another process that creates the same table at the same moment never removes it.
+place by one rename. Another process that creates the same table at the same moment never removes it. On an
+object store each file is put where it belongs, and whoever puts it, it is the same.
 
 Until step 4 the partition is invisible: a crash leaves files that the next attempt removes first
 (``remove_partition``). Readers honour log blocks of these instants whatever the data table's timeline says.
@@ -22,10 +23,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from mainstem.errors import Invalid
+from mainstem.errors import Invalid, Unavailable
 from mainstem.formats.hfile_write import write_hfile
 from mainstem.formats.java_properties import parse_properties
 from mainstem.formats.log_file import empty_group_block
@@ -60,10 +62,12 @@ from mainstem.storage import paths
 from mainstem.storage.folder_storage import FolderStorage
 from mainstem.storage.folders import make_folder, move_folder
 from mainstem.storage.protocol import Storage
+from mainstem.storage.swaps import has_swaps
 from mainstem.timeline.active import load_timeline
 from mainstem.timeline.commit_metadata import WriteStat, encode_commit
 from mainstem.timeline.compaction_trigger import INITIAL
 from mainstem.timeline.instant import DELTACOMMIT, INFLIGHT, REQUESTED
+from mainstem.truetime.instant_times import instant_text
 from mainstem.truetime.seams import Randomness
 
 _OPERATION = "BULK_INSERT_PREPPED"
@@ -125,16 +129,6 @@ def put_table(storage: Storage, config: TableConfig, when: str) -> None:
     storage.settle([], [f"{paths.METADATA}/{paths.HOODIE}", paths.METADATA, paths.HOODIE], durable=True)
 
 
-def first_instant(storage: Storage) -> str:
-    """The first free instant for an initialisation."""
-    taken = {
-        i.requested
-        for i in load_timeline(storage, paths.METADATA_TIMELINE).instants
-        if i.requested.startswith(INITIAL)
-    }
-    return next(time for k in range(1000) if (time := f"{INITIAL}{k:03d}") not in taken)
-
-
 def put_partition(
     storage: Storage,
     partition: str,
@@ -147,17 +141,17 @@ def put_partition(
     """Step 2, durable; returns the content of the instant's completed file."""
     folder = metadata_partition(partition)
     schema = schema_of_version(table_version)
-    storage.put_new(paths.partition_metafile(folder), index_metafile(instant), durable=True)
+    create_once(storage, paths.partition_metafile(folder), index_metafile(instant), durable=True)
     stats: list[WriteStat] = []
     for group in groups:
         name = paths.log_name(group.file_id, instant, 1, _TOKEN)
-        storage.put_new(f"{folder}/{name}", empty_group_block(instant), durable=True)
+        create_once(storage, f"{folder}/{name}", empty_group_block(instant), durable=True)
         if group.rows is None or not group.rows.num_rows:
             continue
         keys, values = encode(group.content, group.rows, schema)
         data = write_hfile(keys, values, schema_text=schema, base_file=True, created_ms=created_ms)
         name = paths.hfile_name(group.file_id, _TOKEN, instant)
-        storage.put_new(f"{folder}/{name}", data, durable=True)
+        create_once(storage, f"{folder}/{name}", data, durable=True)
         stats.append(
             BaseFileStat(partition, group.file_id, name, instant, 1, len(keys), 0, len(data), 1)
         )
@@ -180,19 +174,14 @@ def put_with_table(
     Several processes may do so at once, and some may have died: for the same table they make the same, so the
     first one's folder stays and is not touched. Raises ``Invalid`` if the existing folder is something else.
     """
+    if has_swaps(storage):
+        _put_in_place(storage, config, contents, when)
+        return
     attempt = paths.creating(f"{random.getrandbits(64):016x}")
     inner = FolderStorage(storage, attempt)
     try:
         put_table(inner, config, when)
-        for partition, groups in contents.items():
-            instant = first_instant(inner)
-            done = put_partition(inner, partition, instant, groups, table_version=config.version)
-            for name, data in (
-                (f"{instant}.{DELTACOMMIT}.{REQUESTED}", b""),
-                (f"{instant}.{DELTACOMMIT}.{INFLIGHT}", b""),
-                (f"{instant}_{time}.{DELTACOMMIT}", done),
-            ):
-                inner.put_new(f"{paths.METADATA_TIMELINE}/{name}", data, durable=True)
+        _put_contents(inner, config, contents, time)
         inner.settle([], [paths.METADATA_TIMELINE], durable=True)
         try:
             move_folder(storage, inner.outer(paths.METADATA), paths.METADATA)
@@ -201,6 +190,35 @@ def put_with_table(
     finally:
         with suppress(OSError):  # otherwise a writer's sweep removes it
             storage.delete_tree(attempt)
+
+
+def _put_contents(
+    storage: Storage, config: TableConfig, contents: Mapping[str, Sequence[Group]], time: str
+) -> None:
+    for number, (partition, groups) in enumerate(contents.items()):
+        instant = f"{INITIAL}{number:03d}"
+        done = put_partition(storage, partition, instant, groups, table_version=config.version)
+        for name, data in (
+            (f"{instant}.{DELTACOMMIT}.{REQUESTED}", b""),
+            (f"{instant}.{DELTACOMMIT}.{INFLIGHT}", b""),
+            (f"{instant}_{time}.{DELTACOMMIT}", done),
+        ):
+            create_once(storage, f"{paths.METADATA_TIMELINE}/{name}", data, durable=True)
+
+
+def _put_in_place(
+    storage: Storage, config: TableConfig, contents: Mapping[str, Sequence[Group]], when: str
+) -> None:
+    """The same on an object store, which cannot move a folder: put each file where it belongs, if it is not
+    there. Whichever creator puts a file, it is the same: all take the completion time from the store's time
+    of the properties, which the first of them put."""
+    put_table(storage, config, when)
+    made = storage.stat(_PROPERTIES)
+    if made is None:
+        raise Unavailable("the metadata table was removed while it was made", table=storage.base)
+    time = instant_text(datetime.fromtimestamp(made.mtime_ms // 1000, UTC).replace(tzinfo=None))
+    _put_contents(storage, config, contents, time)
+    _check_alike(storage, config, contents)
 
 
 def _check_alike(

@@ -64,6 +64,16 @@ class Epoch(Protocol):
     def replace(self, prepared: str, target: str) -> None:
         """Replace ``target`` by ``prepared`` in one step. ``LeaseLost`` if another section entered since."""
 
+    def note_newest(self, time: str) -> None:
+        """No instant may get this time or an earlier one. Call it before the file with the newest time leaves
+        the timeline, and before a time is given to a timeline that others do not list.
+
+        Raises ``LeaseLost`` if another section entered since, ``OSError``.
+        """
+
+    def note_foreign(self, evidence: str) -> None:
+        """Remember for good that another kind of writer uses the table. Raises as ``note_newest``."""
+
     def leave(self) -> None:
         """Remove what the next entry would sweep. Safety does not rest on it; raises nothing."""
 
@@ -82,3 +92,16 @@ class Fence(Protocol):
         section enters at the same time, ``TableReplaced`` for another table's fence, ``Unavailable`` if the
         private file is gone.
         """
+
+    def note_foreign(self, evidence: str) -> None:
+        """As in ``Epoch``, without entering. Raises ``LeaseLost``, ``OSError``."""
+
+    def settle(self) -> None:
+        """Carry out what is decided: from then on the timeline shows whatever was decided before this call.
+
+        Whoever judges by the timeline whether a commit of unknown outcome happened calls this first. Raises
+        ``Unavailable``, ``OSError``.
+        """
+
+    def sweep(self) -> None:
+        """Remove what sections that failed left beside the fence. Raises as ``settle``."""

@@ -42,11 +42,6 @@ def note_newest(storage: Storage, time: str) -> None:
             storage.delete(f"{paths.FENCE}/{name}")
 
 
-def is_foreign_noted(storage: Storage) -> bool:
-    """Whether another kind of writer was seen on this table."""
-    return storage.stat(f"{paths.FENCE}/{FOREIGN_NOTE}") is not None
-
-
 def note_foreign_writer(storage: Storage, evidence: str) -> None:
     """Remember for good that another kind of writer uses the table."""
     try:

@@ -101,12 +101,8 @@ class _GateObject:
         found = self._swaps.read_tagged(paths.GATE, max_bytes=GATE_BYTES_MAX)
         gate = None if found is None else parse_gate(found[0], self.storage.base)
         if self._table is not None and (gate is None or gate.table != self._table):
-            raise TableReplaced(
-                "the table that was opened here is gone: it was deleted, and perhaps another one made at its"
-                f" path ({paths.GATE} {'is missing' if gate is None else 'is of another table'}). Nothing was"
-                " published on what is there now; open the table again",
-                table=self.storage.base,
-            )
+            what = "is missing" if gate is None else "is of another table"
+            raise replaced(f"{paths.GATE} {what}", self.storage.base)
         return None if found is None or gate is None else (gate, found[1])
 
     def read(self) -> tuple[Gate, Tag]:
@@ -497,6 +493,20 @@ class GateEpoch:
             table=self._object.storage.base,
         ) from why
 
+    # -- notes -----------------------------------------------------------------------------------------
+
+    def note_newest(self, time: str) -> None:
+        if self._gate.newest < time:
+            self._note(self._gate.after(self._object.nonce(), newest=time))
+
+    def note_foreign(self, evidence: str) -> None:
+        if not self._gate.foreign:
+            self._note(self._gate.after(self._object.nonce(), foreign=True))
+
+    def _note(self, after: Gate) -> None:
+        if not self._swap(after, publishes=False):
+            raise LeaseLost(f"epoch {self.epoch} of the gate was superseded")
+
     def leave(self) -> None:
         """Nothing is left to remove."""
 
@@ -538,37 +548,24 @@ class GateFence:
         return epoch
 
     def settle(self) -> None:
-        """Carry out what is decided: from then on the timeline shows whatever was decided before this call.
-
-        Whoever judges by the timeline whether a commit of unknown outcome happened calls this first.
-        """
         if self._gate.find() is not None:
             self._gate.enter()
 
-    def note_newest(self, time: str) -> None:
-        """No instant may get this time or an earlier one. Call it before the file with the newest time leaves
-        the timeline; a section that entered before is superseded."""
-        self._gate.change(lambda gate, nonce: None if gate.newest >= time else gate.after(nonce, newest=time))
-
-    def note_foreign(self) -> None:
-        """Remember for good that another kind of writer uses the table."""
+    def note_foreign(self, evidence: str) -> None:
         self._gate.change(lambda gate, nonce: None if gate.foreign else gate.after(nonce, foreign=True))
 
-    def sweep(self) -> int:
-        """Remove contents that no decision names, nor ever will; their number."""
+    def sweep(self) -> None:
+        """Remove contents that no decision names, nor ever will."""
         storage = self._gate.storage
         names = storage.names(paths.DECIDED)
         if not names:
-            return 0
+            return
         gate, _ = self._gate.enter()  # after the listing: what it names was listed before it was decided
         named = {item.prepared for item in gate.pending}
-        swept = 0
         for name in sorted(names):
             epoch, path = paths.parse_decided(name), f"{paths.DECIDED}/{name}"
             if epoch is not None and epoch <= gate.epoch and path not in named:
                 storage.delete(path)
-                swept += 1
-        return swept
 
 
 def _private_content(storage: Storage, path: str) -> bytes:
@@ -581,6 +578,15 @@ def _private_content(storage: Storage, path: str) -> bytes:
 
 
 # -- which table it is ---------------------------------------------------------------------------------
+
+
+def replaced(what: str, base: str) -> TableReplaced:
+    """The error for a table that is not the one that was opened; ``what`` shows it."""
+    return TableReplaced(
+        "the table that was opened here is gone: it was deleted, and perhaps another one made at its path"
+        f" ({what}). Nothing was published on what is there now; open the table again",
+        table=base,
+    )
 
 
 def known_identity(storage: Storage) -> str | None:

@@ -45,7 +45,7 @@ from collections.abc import Iterable, Sequence
 
 from mainstem.errors import CorruptTable, LeaseLost, MainstemError, Unavailable
 from mainstem.publish.fence import Notes
-from mainstem.publish.fence_notes import notes_in
+from mainstem.publish.fence_notes import note_foreign_writer, note_newest, notes_in
 from mainstem.publish.staging import delete_quietly
 from mainstem.publish.table_identity import check_same
 from mainstem.storage import paths
@@ -165,6 +165,14 @@ class LinkEpoch:
     def published_ahead(self, target: str) -> bool:
         return self._ahead is not None and links(self._storage).same_file(self._ahead, target)
 
+    # -- notes -------------------------------------------------------------------------------------
+
+    def note_newest(self, time: str) -> None:
+        note_newest(self._storage, time)
+
+    def note_foreign(self, evidence: str) -> None:
+        note_foreign_writer(self._storage, evidence)
+
     def _failed(self, ticket: str, target: str) -> LeaseLost | CorruptTable:
         if self._storage.stat(ticket) is not None:  # then the target's folder is missing
             return CorruptTable(
@@ -237,6 +245,15 @@ class LinkFence:
                 raise
             epoch.withdraw()
         raise LeaseLost(f"epoch {epoch.number} was superseded by epoch {self._greatest}")
+
+    def note_foreign(self, evidence: str) -> None:
+        note_foreign_writer(self._storage, evidence)
+
+    def settle(self) -> None:
+        """Nothing to do: what is decided is visible."""
+
+    def sweep(self) -> None:
+        """Nothing to do: the next entry sweeps."""
 
     def _epoch(self, content: str | None) -> LinkEpoch:
         by_clock = min(max(self._clock.now_ms(), 0), _CLOCK_MS_MAX) * _CHANCE

@@ -126,6 +126,10 @@ class Guarded:
         self.lease.check()
         self.epoch.check()
 
+    def note_newest(self, time: str) -> None:
+        """No instant may get this time or an earlier one: its file is about to leave the timeline."""
+        self.epoch.note_newest(time)
+
     def replace(self, prepared: str, target: str) -> None:
         """Replace ``target`` by ``prepared`` in one step. Raises ``LeaseLost`` if superseded.
 
@@ -146,6 +150,7 @@ class _Order(Generic[T]):
     before_link: Callable[[str], None]
     ahead: Ahead | None
     folder: str
+    keeps_time: bool
 
     @property
     def on_both(self) -> bool:
@@ -220,6 +225,18 @@ class Publisher:
         seen, self._metadata_seen = self._metadata_seen, None
         return seen or self.metadata_timeline()
 
+    def settle(self) -> None:
+        """Before the timeline is asked how a commit of unknown outcome ended (``Fence.settle``)."""
+        self._fence.settle()
+
+    def sweep(self) -> None:
+        """Remove what sections that failed left beside the fence."""
+        self._fence.sweep()
+
+    def foreign_seen(self) -> bool:
+        """Whether another kind of writer was noted on the table."""
+        return self._fence.look().foreign_seen
+
     def now(self) -> str:
         """This machine's clock as an instant time; nothing is ordered by it."""
         return self._times.format(self._seams.clock.now_ms())
@@ -235,6 +252,7 @@ class Publisher:
         before_link: Callable[[str], None] = lambda time: None,
         ahead: Ahead | None = None,
         folder: str = paths.TIMELINE,
+        keeps_time: bool = False,
     ) -> Published[T]:
         """Publish one file. ``target(time)`` names it inside the timeline folder.
 
@@ -243,12 +261,14 @@ class Publisher:
         completed before its own time. If it returns None, nothing is published. ``decide`` raises to refuse,
         or returns a value to end without publishing. ``before_link(time)`` runs once the time is chosen.
         ``ahead``: a file of the metadata table that is published first. ``folder``: the timeline that gets
-        the file; if it is the metadata table's, the time lies above both timelines.
+        the file; if it is the metadata table's, the time lies above both timelines. ``keeps_time``: if
+        the file is named after its time, note that beside the fence first, for writers that list the data
+        table's timeline only.
 
         Raises ``LockUnavailable``, ``LeaseLost`` (superseded many times, nothing published),
         ``OutcomeUnknown`` (the link failed, and may or may not have taken effect).
         """
-        order = _Order(target, prepared, decide, before_link, ahead, folder)
+        order = _Order(target, prepared, decide, before_link, ahead, folder, keeps_time)
         published, held = self._attempts("publishing", self._section, order)
         return replace(published, held=held)
 
@@ -274,7 +294,7 @@ class Publisher:
             if decision is not None:
                 return Published(decision=decision)
             self._refuse_beside_restore(timeline, order)
-            wait_ms = self._wait.ms(timeline, foreign_seen=epoch.notes.foreign_seen)
+            wait_ms = self._wait.ms(timeline, epoch.notes.foreign_seen, epoch.note_foreign)
             # 4. A time above everything listed, for each file; the metadata table's first.
             newest = max(timeline.newest_time, self._last_time, epoch.notes.newest)
             first = None
@@ -290,6 +310,8 @@ class Publisher:
             if ahead is not None and first is not None:
                 self._go_ahead(epoch, lease, ahead, first)
             # 7. The file becomes visible, and durable: here the commit happens.
+            if order.keeps_time and order.target(time).startswith(time):
+                epoch.note_newest(time)
             order.before_link(time)
             lease.check()
             target = f"{order.folder}/{order.target(time)}"
@@ -420,7 +442,8 @@ class Publisher:
         if not timeline.names:  # the table may be gone, and a heartbeat made now would bring its folder back
             self._look_at_fence()
         self._refuse_to_begin(timeline)
-        wait_ms = self._wait.ms(timeline, foreign_seen=self._notes is not None and self._notes.foreign_seen)
+        foreign_seen = self._notes is not None and self._notes.foreign_seen
+        wait_ms = self._wait.ms(timeline, foreign_seen, self._fence.note_foreign)
         newest = max(timeline.newest_time, self._last_time)
         time = self._times.next(self._seams.clock.now_ms(), newest, begins=True)
         # 2. Create its heartbeat, exclusively. If it exists, another begin has this time: take the next one.

@@ -7,11 +7,11 @@ first bytes of a timeline file tell which kind of writer made it.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 
 from mainstem.formats.avro_container import MAGIC, OUR_MARK
 from mainstem.limits import HEARTBEAT_BYTES_MAX
 from mainstem.options.tables import EXCLUSIVE
-from mainstem.publish.fence_notes import note_foreign_writer
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline
@@ -34,8 +34,13 @@ class SkewWait:
         self._exclusive = exclusive
         self._known: set[str] = set()
 
-    def ms(self, timeline: ActiveTimeline, *, foreign_seen: bool) -> int:
-        """Hudi's wait in milliseconds; 0 on an exclusive table that only mainstem has touched."""
+    def ms(
+        self, timeline: ActiveTimeline, foreign_seen: bool, note_foreign: Callable[[str], None]
+    ) -> int:
+        """Hudi's wait in milliseconds; 0 on an exclusive table that only mainstem has touched.
+
+        ``foreign_seen``: another kind of writer was noted; ``note_foreign`` (``Epoch``) notes one.
+        """
         if not self._exclusive or foreign_seen:
             return self._wait_ms
         undecided = False
@@ -46,7 +51,7 @@ class SkewWait:
                 continue
             self._known.add(name)
             if not ours:
-                note_foreign_writer(self._storage, name)
+                note_foreign(name)
                 warnings.warn(
                     f"table {self._storage.base} is declared {EXCLUSIVE}=true, but"
                     f" {name} was written by another kind of writer: every commit waits"

@@ -13,6 +13,9 @@ word. It gets its final name in one step:
 **Durability.** The content is durable before the file gets its final name (where ``durable`` says so). The
 final name is durable once the caller has synced its folder.
 
+**On an object store** private files stay in this process (``storage.private_files``), and a final name is a
+put of the content, on the condition that there is no such object.
+
 **A crash** leaves the private file, which no reader looks at. The process that completes the plan it was made
 for removes it (``services.other_attempts``); ``writers.leftovers`` removes old ones.
 
@@ -22,14 +25,17 @@ name (``Swept``). So removing private files ends every attempt that is still und
 
 from __future__ import annotations
 
+import errno
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from mainstem.storage import paths
+from mainstem.storage import maps, paths
 from mainstem.storage import protocol as storage_protocol
-from mainstem.storage.links import links
+from mainstem.storage.links import has_links, links
 from mainstem.storage.protocol import Storage, Upload
+from mainstem.storage.swaps import has_swaps, swappable
 from mainstem.truetime.seams import Randomness, Seams
 
 #: what a private file holds: bytes, or what fills it
@@ -125,12 +131,20 @@ def put(storage: Storage, private: str, target: str) -> None:
 
     ``FileExistsError`` if the name is taken, ``FileNotFoundError`` if the private file was removed.
     """
-    links(storage).link(private, target)
+    if has_links(storage):
+        links(storage).link(private, target)
+    else:
+        storage.put_new(target, [maps.view(storage, private)], durable=True)
 
 
 def is_same(storage: Storage, private: str, target: str) -> bool:
     """Whether both names exist and name one file: then a ``put`` that failed took effect after all."""
-    return links(storage).same_file(private, target)
+    if has_links(storage):
+        return links(storage).same_file(private, target)
+    try:
+        return maps.view(storage, private) == maps.view(storage, target)
+    except FileNotFoundError:
+        return False
 
 
 def put_once(storage: Storage, private: str, target: str) -> bool:
@@ -189,8 +203,31 @@ def _fill(storage: Storage, private: str, content: Content, durable: bool) -> No
 
 
 def put_over(storage: Storage, private: str, target: str) -> None:
-    """Rename a private file to ``target`` in one step, replacing a file that is there."""
-    links(storage).rename(private, target)
+    """Give a private file its final name in one step, replacing a file that is there; the private name goes.
+    """
+    if has_links(storage):
+        links(storage).rename(private, target)
+        return
+    storage.put(target, [maps.view(storage, private)], durable=True)
+    delete_quietly(storage, private)
+
+
+def put_anew(storage: Storage, private: str, target: str) -> None:
+    """As ``put``, also where an earlier attempt of this process has put other content there.
+
+    Call it only where nobody else makes this file. On a store the old content is swapped: a removal that
+    arrives late would take the new one away.
+    """
+    if put_once(storage, private, target) or is_same(storage, private, target):
+        return
+    if not has_swaps(storage):
+        storage.delete(target)
+        put(storage, private, target)
+        return
+    found = swappable(storage).read_tagged(target, max_bytes=sys.maxsize)
+    tag = None if found is None else found[1]
+    if swappable(storage).swap(target, [maps.view(storage, private)], tag) is None:
+        raise FileExistsError(errno.EEXIST, "it changed while it was replaced", target)
 
 
 def replace_guarded(section: Replacing, random: Randomness, owner: str, target: str, data: bytes) -> None:
@@ -203,7 +240,8 @@ def replace_guarded(section: Replacing, random: Randomness, owner: str, target: 
     private = private_name(random, owner)
     try:
         storage.put_new(private, data, durable=True)
-        storage.delete(paths.checksum_file(target))
+        if has_links(storage):  # Hadoop keeps checksums on local disks only
+            storage.delete(paths.checksum_file(target))
         section.replace(private, target)
     finally:
         delete_quietly(storage, private)

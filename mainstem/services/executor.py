@@ -62,6 +62,7 @@ def publish_plan(
     decide: Callable[[Section], D | None] = lambda section: None,
     before_link: Callable[[str], None] = lambda time: None,
     folder: str = paths.TIMELINE,
+    keeps_time: bool = False,
 ) -> Published[D]:
     """Publish a plan that ``make`` builds under the lock from the timeline; None means nothing to do.
 
@@ -80,6 +81,7 @@ def publish_plan(
             decide=decide,
             before_link=before_link,
             folder=folder,
+            keeps_time=keeps_time,
         )
 
 

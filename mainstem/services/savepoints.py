@@ -20,7 +20,6 @@ from dataclasses import dataclass
 
 from mainstem.errors import Invalid, Unavailable
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
-from mainstem.publish.fence_notes import note_newest
 from mainstem.publish.publisher import Guarded, Section
 from mainstem.publish.staging import create_once, preparing
 from mainstem.readers.planning.table_state import WRITES
@@ -216,7 +215,7 @@ def delete(ctx: WriterContext, instant: str) -> None:
                     table=ctx.base,
                     instant=instant,
                 )
-        note_newest(storage, timeline.newest_time)
+        section.note_newest(timeline.newest_time)
         section.check()
         for name in (*(i.file_name for i in found), inflight):
             delete_with_checksum(storage, paths.timeline_file(name))

@@ -2,8 +2,6 @@
 
 ``BACKENDS`` maps each scheme to its store. To add a store, write one module with a class that implements
 ``storage.protocol``, and add one line here. Text without a scheme is a path on this machine.
-
-Object stores are opened read only (``storage_of``).
 """
 
 from __future__ import annotations
@@ -38,14 +36,10 @@ def _local(location: Location, sync: bool) -> Storage:
 def _object_store(location: Location, sync: bool) -> Storage:
     store = store_options.open_store(location)
     from mainstem.storage.object_store import ObjectStorage
+    from mainstem.storage.private_files import PrivateFiles
 
-    return ObjectStorage(
-        store,
-        location,
-        width=store_options.width(location),
-        suffix=store_options.serves_suffixes(location),
-        read_only=True,
-    )
+    width, suffix = store_options.width(location), store_options.serves_suffixes(location)
+    return PrivateFiles(ObjectStorage(store, location, width=width, suffix=suffix))
 
 
 #: scheme -> function that makes its store from a location and ``sync`` (whether files are made durable)
@@ -66,13 +60,13 @@ def reopens(storage: Any) -> bool:
     """Whether ``storage_of(storage.location)`` opens the same files, here and in other processes."""
     if isinstance(storage, LocalStorage):
         return True
-    from mainstem.storage.object_store import ObjectStorage
+    from mainstem.storage.private_files import PrivateFiles
 
-    return isinstance(storage, ObjectStorage) and storage.location.scheme != store_options.MEMORY
+    return isinstance(storage, PrivateFiles) and storage.location.scheme != store_options.MEMORY
 
 
 def is_local(location: Location) -> bool:
-    """Whether the location is a folder of this machine, the only place where tables are written."""
+    """Whether the location is a folder of this machine."""
     return location.scheme == "file"
 
 

@@ -104,8 +104,8 @@ class ObjectStorage:
     """``Storage`` below one prefix of a bucket (Azure: of a container).
 
     ``store``: a store of obstore's; ``width``: the number of concurrent requests; ``suffix``: whether the
-    store serves the last bytes of an object without being told its size (Azure does not). ``read_only``:
-    refuse every write. ``calls``: the functions that make the requests, the module ``obstore``.
+    store serves the last bytes of an object without being told its size (Azure does not). ``calls``: the
+    functions that make the requests, the module ``obstore``.
 
     Times are the store's, in whole seconds where ``stat`` asks for one object: HTTP knows no finer ones.
     """
@@ -120,7 +120,6 @@ class ObjectStorage:
         *,
         width: int = 16,
         suffix: bool = True,
-        read_only: bool = False,
         calls: Any = None,
     ) -> None:
         if calls is None:
@@ -132,7 +131,6 @@ class ObjectStorage:
         self._location = location
         self._width = width
         self._suffix = suffix
-        self._read_only = read_only
         self._calls = calls
         self._prefix = location.path.strip("/")
 
@@ -430,8 +428,6 @@ class ObjectStorage:
                 " first use",
                 table=self.base,
             )
-        if self._read_only and method in ("PUT", "DELETE"):
-            refuse_writes(self._location)
         _used = True
         from obstore.exceptions import (
             AlreadyExistsError,
@@ -482,21 +478,13 @@ class _Refused(OSError):
         self.again = again
 
 
-def refuse_writes(location: Location) -> None:
-    """Raise ``Unsupported``: tables in object stores are read only."""
-    raise Unsupported(
-        "tables in object stores are read, not written: what keeps a writer that was superseded from"
-        " publishing late needs a local file system. Write the table on a local disk, and copy it (see"
-        " docs/stores.md)",
-        table=location.base,
-    )
-
-
 def _joined(data: Content | memoryview) -> bytes | memoryview:
     if isinstance(data, bytes):
         return data
     if isinstance(data, (bytearray, memoryview)):
         return memoryview(data).cast("B")
+    if len(data) == 1:
+        return _joined(data[0])
     return b"".join(data)
 
 

@@ -7,11 +7,11 @@ requests on one object of its own show it; they cannot show what a store does ra
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, cast
 
 from mainstem.errors import Unsupported
 from mainstem.storage.protocol import Storage
-from mainstem.storage.swaps import Swappable
+from mainstem.storage.swaps import Swappable, has_swaps
 
 
 class ProbedStore(Storage, Swappable, Protocol):
@@ -19,6 +19,16 @@ class ProbedStore(Storage, Swappable, Protocol):
 
     def nonce_at(self, path: str) -> str | None:
         """The nonce that the object's last put carried."""
+
+
+_probed: set[str] = set()
+
+
+def check_store(storage: Storage, folder: str, nonce: str) -> None:
+    """``probe``, once in a process for each table; nothing for a store without swaps."""
+    if has_swaps(storage) and storage.base not in _probed:
+        probe(cast(ProbedStore, storage), folder, nonce)
+        _probed.add(storage.base)
 
 
 def probe(storage: ProbedStore, folder: str, nonce: str) -> None:

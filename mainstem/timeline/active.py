@@ -13,6 +13,7 @@ from itertools import chain
 from mainstem.errors import CorruptTable
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
+from mainstem.storage.swaps import has_swaps
 from mainstem.timeline.instant import (
     COMPACTION,
     INFLIGHT,
@@ -238,6 +239,8 @@ class TimelineReader:
         return self._last
 
     def _is_gone(self) -> bool:
+        if has_swaps(self._storage):  # an object store has no empty folders
+            return False
         there = self._storage.stat(self._folder) is not None
         return not there and self._storage.stat(paths.PROPERTIES) is not None
 

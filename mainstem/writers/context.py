@@ -20,6 +20,7 @@ from mainstem.publish.table_identity import check_table
 from mainstem.storage import paths
 from mainstem.storage.links import has_links
 from mainstem.storage.protocol import Storage
+from mainstem.storage.swaps import has_swaps
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.truetime.heartbeats import Heartbeats
 from mainstem.truetime.instant_times import InstantTimes
@@ -153,10 +154,10 @@ def open_context(
     base = seams.storage.base
     config.check_writable(base)
     check_expressions(seams.storage, config)
-    if not has_links(seams.storage):
+    if not has_links(seams.storage) and not has_swaps(seams.storage):
         raise Unsupported(
-            "the storage has no atomic hard links, which the completion fence needs; writing to object"
-            " stores is not supported",
+            "the storage has neither atomic hard links nor conditional puts, one of which the completion fence"
+            " needs",
             table=base,
         )
     zone = config.zone(options.zone)

@@ -28,6 +28,7 @@ from mainstem.publish.publisher import Guarded
 from mainstem.storage import paths
 from mainstem.storage.folders import move_folder
 from mainstem.storage.protocol import Storage
+from mainstem.storage.swaps import has_swaps
 from mainstem.timeline.active import ActiveTimeline, load_timeline
 from mainstem.timeline.instant import REQUESTED, RESTORE, ROLLBACK, SAVEPOINT, Instant
 from mainstem.timeline.plans import load_rollback_plan
@@ -46,9 +47,10 @@ def sweep_leftovers(ctx: WriterContext, *, thorough: bool) -> None:
     # List before the timeline: a heartbeat is made before its requested file.
     beats = {e.name: e.mtime_ms for e in storage.entries(paths.HEARTBEATS)}
     marked = storage.names(paths.TEMP)
-    fence = (e.mtime_ms for e in storage.entries(paths.FENCE))
+    fence = (e.mtime_ms for e in storage.entries(paths.OWN if has_swaps(storage) else paths.FENCE))
     store_now_ms = max((*beats.values(), *fence), default=0)  # the store's clock, or a little less
     _sweep_prepared(ctx, beats, store_now_ms)
+    ctx.publisher.sweep()
     # List before the data timeline: a data instant is requested before the metadata table's.
     own = load_timeline(storage, paths.METADATA_TIMELINE)
     timeline = ctx.publisher.timeline()
@@ -71,6 +73,8 @@ def _sweep_attempts(storage: Storage) -> None:
     Moves each folder away in one step first: a creator that stood still may be about to put it in place, and
     must not find half of it.
     """
+    if has_swaps(storage):
+        return  # there every file was put where it belongs
     for name in sorted(storage.names(paths.OWN)):
         if not name.startswith(paths.CREATING):
             continue

@@ -9,7 +9,7 @@ ordinals for the same writes. Java's sink has one write per batch and no ordinal
 The count cannot live in process memory: Spark calls a data source in planner, task and commit
 processes which come and go. It lives in ``.hoodie/.mainstem/streams/<stream>/state-<n>``: a
 register whose next version is put in place by ``link``, so two writers never both make version n +
-1.
+1. On an object store it is one object, ``state``, which is swapped.
 
 An ordinal that may be wrong would skip a write that was never made, so these are refused:
 
@@ -39,12 +39,15 @@ from mainstem.options.engines import IDENTIFIER, ORDINAL
 from mainstem.publish.staging import Swept, put_whole
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
+from mainstem.storage.swaps import Tag, has_swaps, swappable
 from mainstem.truetime.seams import Randomness
 
 T = TypeVar("T")
 
 OPEN, DONE, FAILED = "open", "done", "failed"
 _VERSION = "state-"
+# the one object that holds the register on an object store
+_SWAPPED = "state"
 _WAIT = "wait-"
 _TICKET = "ticket-"
 #: Number of runs of a batch that are remembered. A run that was forgotten may not count further writes.
@@ -305,7 +308,8 @@ def _update(
     change: Callable[[_State], tuple[_State, T]],
 ) -> T:
     """Apply ``change`` to the newest state; again from the start when another writer was faster."""
-    register = _Register(storage, random, stream_folder(identifier), identifier)
+    kind = _SwappedRegister if has_swaps(storage) else _Register
+    register = kind(storage, random, stream_folder(identifier), identifier)
     for _ in range(_ATTEMPTS_MAX):
         try:
             made = register.attempt(change)
@@ -351,7 +355,7 @@ class _Register:
         wait = f"{self._folder}/{_WAIT}{name}"
         self._storage.put_new(wait, b"", durable=False)
         try:
-            version, state = self._load()
+            version, state = self.load()
             refusal: Invalid | None = None
             made: tuple[T, ...] = ()
             new = state
@@ -370,12 +374,15 @@ class _Register:
         finally:
             self._storage.delete(wait)
 
-    def _load(self) -> tuple[int, _State]:
+    def load(self) -> tuple[int, _State]:
+        """The highest version and what it says."""
         while True:
-            version = max(self._versions(self._storage.names(self._folder)), default=0)
-            if version == 0:
+            names = self._storage.names(self._folder)
+            version = max(self._versions(names), default=0)
+            if version == 0 and _SWAPPED not in names:
                 return 0, _State()
-            path = self._path(version)
+            # Of a table that was copied from an object store, the state lies under the name that it has there.
+            path = self._path(version) if version else f"{self._folder}/{_SWAPPED}"
             try:
                 data = self._storage.read(path, max_bytes=PROPERTIES_BYTES_MAX)
             except FileNotFoundError:
@@ -422,7 +429,47 @@ class _Register:
         return f"{self._folder}/{_VERSION}{version}"
 
 
-def _encode(state: _State, identifier: str) -> bytes:
+class _SwappedRegister:
+    """The same value on an object store: one object, ``state``, which each change swaps."""
+
+    def __init__(self, storage: Storage, random: Randomness, folder: str, identifier: str) -> None:
+        self._storage = storage
+        self._random = random
+        self._path = f"{folder}/{_SWAPPED}"
+        self._identifier = identifier
+        self._files = _Register(storage, random, folder, identifier)
+
+    def attempt(self, change: Callable[[_State], tuple[_State, T]]) -> tuple[T, ...]:
+        """As ``_Register.attempt``."""
+        found = swappable(self._storage).read_tagged(self._path, max_bytes=PROPERTIES_BYTES_MAX)
+        if found is None:  # perhaps the table was copied from a disk
+            _, state = self._files.load()
+        else:
+            state = _decode(found[0], self._identifier, self._path, self._storage.base)
+        refusal: Invalid | None = None
+        made: tuple[T, ...] = ()
+        new = state
+        try:
+            new, result = change(state)
+            made = (result,)
+        except _SeveralThreads as error:
+            new, refusal = state.marked(), error
+        except Invalid as error:
+            refusal = error
+        if new != state and not self._swap(new, None if found is None else found[1]):
+            return ()
+        if refusal is not None:
+            raise refusal
+        return made
+
+    def _swap(self, new: _State, tag: Tag | None) -> bool:
+        # No two contents are alike: a swap that arrives late must not find its tag again.
+        nonce = f"{self._random.getrandbits(128):032x}"
+        content = _encode(new, self._identifier, nonce)
+        return swappable(self._storage).swap(self._path, content, tag) is not None
+
+
+def _encode(state: _State, identifier: str, nonce: str = "") -> bytes:
     runs = [
         [run, [[e.write, e.ordinal, e.given, e.looks, e.state, e.ended_ms] for e in entries]]
         for run, entries in state.runs
@@ -434,6 +481,7 @@ def _encode(state: _State, identifier: str) -> bytes:
         "threads": state.threads,
         "runs": runs,
         "forgotten": list(state.forgotten),
+        **({"nonce": nonce} if nonce else {}),
     }
     return json.dumps(record, separators=(",", ":")).encode()
 

@@ -28,7 +28,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mainstem.errors import CorruptTable
-from mainstem.publish.fence_notes import note_newest
 from mainstem.publish.publisher import Section
 from mainstem.services import clean_plan
 from mainstem.services.claim import claimed
@@ -88,11 +87,7 @@ def schedule(ctx: WriterContext, *, if_due: bool = True) -> str | None:
         return None
     # The data table's writers see only their own timeline: the note keeps this time from being issued to
     # them.
-    def keep_time(time: str) -> None:
-        note_newest(storage, time)
-
-    folder = paths.METADATA_TIMELINE
-    return publish_plan(ctx, CLEAN, content, before_link=keep_time, folder=folder).time
+    return publish_plan(ctx, CLEAN, content, folder=paths.METADATA_TIMELINE, keeps_time=True).time
 
 
 def execute(ctx: WriterContext, time: str) -> Cleaned | None:

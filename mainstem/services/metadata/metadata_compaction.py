@@ -47,7 +47,6 @@ from mainstem.metadata.metadata_partitions import has_metadata
 from mainstem.metadata.metadata_table import MetadataTable
 from mainstem.metadata.records.record_schema import commit_schema
 from mainstem.options.metadata import METADATA
-from mainstem.publish.fence_notes import note_newest
 from mainstem.publish.publisher import Published, Section
 from mainstem.readers.planning.table_state import TableState
 from mainstem.services.claim import claimed, store_now_ms
@@ -168,13 +167,9 @@ def _schedule(ctx: WriterContext, if_due: bool) -> str | None:
     def name(time: str) -> str:
         return f"{(chosen and chosen[0]) or time}.{COMPACTION}.{REQUESTED}"
 
-    def keep_time(time: str) -> None:
-        # The data table's writers see only their own timeline: keep this time from being issued to them.
-        if not chosen[0]:
-            note_newest(ctx.seams.storage, time)
-
+    # The data table's writers see only their own timeline: keep this time from being issued to them.
     published: Published[None] = publish_plan(
-        ctx, COMPACTION, plan, name=name, before_link=keep_time, folder=paths.METADATA_TIMELINE
+        ctx, COMPACTION, plan, name=name, folder=paths.METADATA_TIMELINE, keeps_time=True
     )
     return None if published.time is None else (chosen[0] or published.time)
 

@@ -29,7 +29,6 @@ from dataclasses import dataclass
 from mainstem.metadata.metadata_compaction_plan import before, compacted, earliest_unsure, operations
 from mainstem.metadata.metadata_table import MetadataTable
 from mainstem.metadata.records.record_schema import commit_schema
-from mainstem.publish.fence_notes import is_foreign_noted, note_newest
 from mainstem.publish.publisher import Ahead, Section
 from mainstem.publish.staging import create_once, delete_quietly, prepared, private_name, put_once
 from mainstem.services.claim import claimed
@@ -52,8 +51,7 @@ _NEVER = "0" * 17
 
 def others_may_write(ctx: WriterContext) -> bool:
     """Whether the table is not declared exclusive to mainstem, or another engine was seen anyway."""
-    noted = is_foreign_noted(ctx.seams.storage)
-    return noted or not ctx.config.exclusive
+    return ctx.publisher.foreign_seen() or not ctx.config.exclusive
 
 
 @dataclass(frozen=True)
@@ -108,17 +106,16 @@ class AtOnce:
                 found.append((until or "", table, planned))
             return None if planned and until is None else "a time in the past, which needs no keeping"
 
-        def keep(time: str) -> None:
-            note_newest(self.ctx.seams.storage, time)
+        def kept(time: str) -> None:
             raise _Kept(time)
 
         try:
             self.ctx.publisher.publish(
                 lambda time: f"{time}.{COMPACTION}.{REQUESTED}",
-                decide=choose, before_link=keep, folder=paths.METADATA_TIMELINE,
+                decide=choose, before_link=kept, folder=paths.METADATA_TIMELINE, keeps_time=True,
             )  # fmt: skip
-        except _Kept as kept:
-            return (kept.time, *found[0][1:])
+        except _Kept as reserved:
+            return (reserved.time, *found[0][1:])
         return found[0] if found else None
 
 

@@ -7,8 +7,8 @@ from typing import Any
 from unittest.mock import patch
 
 from mainstem.layout import slicing
+from mainstem.publish.publisher import Guarded
 from mainstem.readers.planning import table_state
-from mainstem.services import savepoints
 from mainstem.services.compaction import Execution
 from mainstem.writers import append, rollback
 from tests.sim.mutants.mutant import Patch, nothing, seeded_bug
@@ -20,7 +20,7 @@ SKEWED = Faults(skew_ms=20_000)
 
 @seeded_bug("the time of a deleted savepoint may be given again", "services", SKEWED)
 def deleted_time_given_again() -> list[Patch]:
-    return [patch.object(savepoints, "note_newest", nothing)]
+    return [patch.object(Guarded, "note_newest", nothing)]
 
 
 @seeded_bug("an archived instant has no completion time: plans leave its log files out (#14365)", "services")
