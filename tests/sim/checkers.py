@@ -132,6 +132,8 @@ class Watch:
             self._listed()
         elif path == GATE and self.gate is not None:
             self.gate.changed(event)
+        elif self.gate is not None and path in self.gate.decided and event != "deleted":
+            self.gate.visible(path)  # on the metadata table's timeline
         elif (marker := _EPOCH.match(path)) and event != "deleted":
             self._epoch_of[self.world.current] = int(marker[1])
         elif (log := plain.log_file(path)) is not None:

@@ -89,6 +89,9 @@ class Bucket(Disk):
     def now(self) -> float:
         return self.world.now + self.clock_ms
 
+    def empty(self) -> Inode:
+        return Stored(0.0, b"", {})
+
     def store(self, path: str, data: bytes, attributes: dict[str, str]) -> Stored:
         event = "replaced" if self.get(path) is not None else "created"
         made = Stored(self.now(), data, attributes)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from mainstem.errors import Invalid, LeaseLost, LockUnavailable, MainstemError, Unavailable
+from mainstem.storage.private_files import PrivateFiles
 from mainstem.truetime.seams import Seams
 from tests.sim.checkers import Watch
 from tests.sim.sim_clock import SimClock
@@ -87,10 +88,10 @@ class Simulation:
             process.random,
         )
 
-    def storage(self) -> SimStorage | SimStore:
-        """The table's storage; the running actor decides whose call it is."""
+    def storage(self) -> SimStorage | PrivateFiles:
+        """The table's storage, as one process opens it; the running actor decides whose call it is."""
         if isinstance(self.disk, Bucket):
-            return SimStore(self.world, self.disk, self.base)
+            return PrivateFiles(SimStore(self.world, self.disk, self.base))
         return SimStorage(self.world, self.disk, self.base)
 
     def start(
