@@ -41,6 +41,7 @@ from mainstem.publish.skew_wait import MixedWritersWarning, SkewWait
 from mainstem.storage import paths
 from mainstem.storage.links import NotDurable
 from mainstem.storage.protocol import Storage
+from mainstem.storage.swaps import has_swaps
 from mainstem.timeline.active import ActiveTimeline, TimelineReader
 from mainstem.timeline.instant import DELTACOMMIT, REQUESTED, RESTORE, parse_instant
 from mainstem.timeline.restore_records import pending_restores
@@ -228,6 +229,15 @@ class Publisher:
     def settle(self) -> None:
         """Before the timeline is asked how a commit of unknown outcome ended (``Fence.settle``)."""
         self._fence.settle()
+
+    def end_doubt(self) -> None:
+        """Before a process asks the timeline how its own publication ended, which was interrupted.
+
+        Nothing that was sent before this call is decided after it. On a disk nothing is under way once a call is
+        over; on a store the gate must be swapped. Raises as ``guarded``.
+        """
+        if has_swaps(self._seams.storage):
+            self.guarded(lambda section: None)
 
     def sweep(self) -> None:
         """Remove what sections that failed left beside the fence."""
