@@ -167,8 +167,16 @@ class _Try:
     put: bool = False
 
 
-def _completed(timeline: ActiveTimeline) -> set[str]:
-    return {i.file_name for i in timeline.completed}
+def _changed(before: ActiveTimeline, after: ActiveTimeline) -> bool:
+    """Whether an instant completed, or another plan appeared, between two listings.
+
+    The entry into the fence lies between them: what others had decided may become visible there.
+    """
+    names = [{i.file_name for i in timeline.completed} for timeline in (before, after)]
+    if names[0] != names[1]:
+        return True
+    new = map(parse_instant, after.names - before.names)
+    return any(i is not None and i.state == REQUESTED and i.action != DELTACOMMIT for i in new)
 
 
 def _release(lease: Lease) -> None:
@@ -298,8 +306,8 @@ class Publisher:
         try:
             # 3. List the timeline. It shows everything that others published; the caller decides by it.
             timeline = self._reader.load()
-            if planned_on is not None and _completed(timeline) != _completed(planned_on):
-                raise LeaseLost("an instant completed while the plan was made under the lock")
+            if planned_on is not None and _changed(planned_on, timeline):
+                raise LeaseLost("an instant completed, or another plan appeared, while the plan was made under the lock")
             decision = order.decide(Section(timeline, epoch, epoch.now_ms))
             if decision is not None:
                 return Published(decision=decision)
