@@ -20,10 +20,11 @@ Until step 4 the partition is invisible: a crash leaves files that the next atte
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 import pyarrow as pa
 
@@ -72,6 +73,8 @@ from mainstem.truetime.seams import Randomness
 
 _OPERATION = "BULK_INSERT_PREPPED"
 _TOKEN = "0-0-0"
+# the comment of ``encode_config``: "#Thu Jan 01 00:00:00 UTC 2026"
+_DATE = re.compile(rb"^#[A-Z][a-z]{2} ([A-Z][a-z]{2} \d\d \d\d:\d\d:\d\d UTC \d{4})\r?$", re.MULTILINE)
 _PROPERTIES = f"{paths.METADATA}/{paths.PROPERTIES}"
 
 
@@ -210,15 +213,34 @@ def _put_in_place(
     storage: Storage, config: TableConfig, contents: Mapping[str, Sequence[Group]], when: str
 ) -> None:
     """The same on an object store, which cannot move a folder: put each file where it belongs, if it is not
-    there. Whichever creator puts a file, it is the same: all take the completion time from the store's time
-    of the properties, which the first of them put."""
+    there. Whichever creator puts a file, it is the same: all take the completion time from the properties, in
+    which the first of them noted its own clock. (The store's clock may be ahead of everybody's.)"""
     put_table(storage, config, when)
-    made = storage.stat(_PROPERTIES)
-    if made is None:
-        raise Unavailable("the metadata table was removed while it was made", table=storage.base)
-    time = instant_text(datetime.fromtimestamp(made.mtime_ms // 1000, UTC).replace(tzinfo=None))
+    try:
+        data = storage.read(_PROPERTIES, max_bytes=PROPERTIES_BYTES_MAX)
+    except FileNotFoundError as error:
+        raise Unavailable("the metadata table was removed while it was made", table=storage.base) from error
+    time = _made_at(data)
+    if time is None:
+        raise Invalid(
+            f"{_PROPERTIES} does not say in its comment when it was made: something else wrote it, and a table"
+            " cannot be made beside it. Remove it with the rest of the folder, if nobody needs it",
+            table=storage.base,
+        )
     _put_contents(storage, config, contents, time)
     _check_alike(storage, config, contents)
+
+
+def _made_at(properties: bytes) -> str | None:
+    """The date in the comment of new properties, as an instant time; None if there is none."""
+    found = _DATE.search(properties)
+    if found is None:
+        return None
+    try:
+        made = datetime.strptime(found.group(1).decode(), "%b %d %H:%M:%S UTC %Y")
+    except ValueError:
+        return None
+    return instant_text(made)
 
 
 def _check_alike(

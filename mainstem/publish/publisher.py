@@ -41,6 +41,7 @@ from mainstem.publish.skew_wait import MixedWritersWarning, SkewWait
 from mainstem.storage import paths
 from mainstem.storage.links import NotDurable
 from mainstem.storage.protocol import Storage
+from mainstem.storage.swaps import has_swaps
 from mainstem.timeline.active import ActiveTimeline, TimelineReader
 from mainstem.timeline.instant import DELTACOMMIT, REQUESTED, RESTORE, parse_instant
 from mainstem.timeline.restore_records import pending_restores
@@ -166,8 +167,16 @@ class _Try:
     put: bool = False
 
 
-def _completed(timeline: ActiveTimeline) -> set[str]:
-    return {i.file_name for i in timeline.completed}
+def _changed(before: ActiveTimeline, after: ActiveTimeline) -> bool:
+    """Whether an instant completed, or another plan appeared, between two listings.
+
+    The entry into the fence lies between them: what others had decided may become visible there.
+    """
+    names = [{i.file_name for i in timeline.completed} for timeline in (before, after)]
+    if names[0] != names[1]:
+        return True
+    new = map(parse_instant, after.names - before.names)
+    return any(i is not None and i.state == REQUESTED and i.action != DELTACOMMIT for i in new)
 
 
 def _release(lease: Lease) -> None:
@@ -229,6 +238,15 @@ class Publisher:
         """Before the timeline is asked how a commit of unknown outcome ended (``Fence.settle``)."""
         self._fence.settle()
 
+    def end_doubt(self) -> None:
+        """Before a process asks the timeline how its own publication ended, which was interrupted.
+
+        Nothing that was sent before this call is decided after it. On a disk nothing is under way once a call is
+        over; on a store the gate must be swapped. Raises as ``guarded``.
+        """
+        if has_swaps(self._seams.storage):
+            self.guarded(lambda section: None)
+
     def sweep(self) -> None:
         """Remove what sections that failed left beside the fence."""
         self._fence.sweep()
@@ -288,8 +306,8 @@ class Publisher:
         try:
             # 3. List the timeline. It shows everything that others published; the caller decides by it.
             timeline = self._reader.load()
-            if planned_on is not None and _completed(timeline) != _completed(planned_on):
-                raise LeaseLost("an instant completed while the plan was made under the lock")
+            if planned_on is not None and _changed(planned_on, timeline):
+                raise LeaseLost("an instant completed, or another plan appeared, while the plan was made under the lock")
             decision = order.decide(Section(timeline, epoch, epoch.now_ms))
             if decision is not None:
                 return Published(decision=decision)

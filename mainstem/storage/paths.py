@@ -28,6 +28,8 @@ PREPARED = ".hoodie/.mainstem/prepared"
 # On stores without links: what decides who publishes, and contents too large to lie in it (``publish.gate``).
 GATE = ".hoodie/.mainstem/gate.json"
 DECIDED = ".hoodie/.mainstem/decided"
+# An empty object of a store, put to learn the time of the store.
+CLOCK = ".hoodie/.mainstem/clock"
 STREAMS = ".hoodie/.mainstem/streams"
 # Rows staged by engines that commit later than they write: one folder per sink.
 SINKS = ".hoodie/.mainstem/flink"

@@ -27,10 +27,12 @@ from mainstem.forks import Mutex, told_of_forks
 from mainstem.limits import HEARTBEAT_BYTES_MAX, HEARTBEAT_EXPIRE_MS_MAX, HEARTBEAT_EXPIRE_MS_MIN
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
+from mainstem.storage.swaps import has_swaps
 from mainstem.truetime.clock import Clock, Periodic
 
 HUDI_INTERVAL_MS, HUDI_MISSES = 60_000, 2
 _EXPIRES = "expires_after_ms"
+_WHOLE_SECONDS_MS = 1000
 
 
 def encode_promise(expire_ms: int) -> bytes:
@@ -76,6 +78,8 @@ class Heartbeats:
         #: how long a writer without a promise (Java's writers and executors) counts as alive
         self.silent_ms = max(self.expire_ms, table[0] * table[1])
         self._often_ms = min(interval_ms, table[0])
+        #: an object store tells whole seconds, of both times that are compared
+        self._unsure_ms = _WHOLE_SECONDS_MS if has_swaps(storage) else 0
         self._guard = Mutex()
         self._live: dict[str, object] = {}
         self._inherited: set[str] = set()
@@ -242,7 +246,7 @@ class Heartbeats:
         info = self._storage.stat(self._path(instant))
         if info is None:
             return True
-        silent_ms = store_now_ms - info.mtime_ms
+        silent_ms = store_now_ms - info.mtime_ms - self._unsure_ms
         return silent_ms > HEARTBEAT_EXPIRE_MS_MIN and silent_ms > self._promised_ms(instant)
 
     def _promised_ms(self, instant: str) -> int:

@@ -462,6 +462,8 @@ class Transaction:
                     assert published.time is not None
                     return self._committed(published.time, published.held, stats, rows)
                 case FoundCommitted(instant):
+                    if instant == self.instant:  # an interrupted call had decided it, and others carried it out
+                        return self._found_committed(self._completed() or "")
                     self._abort()
                     return self._end(Outcome(ALREADY_COMMITTED, instant=instant))
                 case Overlapped(other):
@@ -569,6 +571,8 @@ class Transaction:
         """
         ctx, timeline = self._ctx, section.timeline
         self._seen = timeline
+        if timeline.completion_of(self.instant, DELTACOMMIT) is not None:
+            return FoundCommitted(self.instant)
         # Both files: a writer that stood still inside begin may make its inflight file after its rollback.
         states = (REQUESTED, INFLIGHT)
         if not all(timeline.has(f"{self.instant}.{DELTACOMMIT}.{state}") for state in states):
@@ -662,6 +666,8 @@ class Transaction:
             self._ctx.heartbeats.stop(self.instant)
 
     def _undo(self) -> None:
+        if self._may_be_completed:
+            self._ctx.publisher.end_doubt()
         completed = self._completed()
         if completed is not None:
             if self._appender is not None:

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tests.sim import plain_format as plain
+from tests.sim.gate_rules import GATE, GateRules
 from tests.sim.ledger import Ledger, user_columns
 from tests.sim.oracle import Intent, Mode, Row
 from tests.sim.plain_format import TIMELINE, LogFile, TimelineName
 from tests.sim.sim_storage import Disk
+from tests.sim.sim_store import Bucket
 from tests.sim.world import Actor, Process, Violation, World
 
 if TYPE_CHECKING:
@@ -46,12 +48,6 @@ class Publication:
     at: float
 
 
-def entered_at(disk: Disk) -> float:
-    """When the section under way was entered, by the store's clock: the time of its epoch's marker."""
-    fence = disk.folders.get(_FENCE, {})
-    return max((inode.mtime for name, inode in fence.items() if name.startswith("epoch-")), default=0.0)
-
-
 class Watch:
     """Rules that hold at every moment, checked at every change of a name."""
 
@@ -71,6 +67,13 @@ class Watch:
         self._begun: dict[str, str] = {}  # requests of writes, not inflight yet: the newest time before
         self._epoch_of: dict[Actor | None, int] = {}
         self._entered = 0
+        #: of an object store, where files may come late and come back
+        self.gate = GateRules(world, disk, fenced=fenced) if isinstance(disk, Bucket) else None
+        self._shown: dict[str, bytes] = {}  # published files and their content
+        self._gone: dict[str, bytes] = {}  # those that left the timeline
+        self._back: set[str] = set()  # of those, the ones that a late put brought back
+        self._had: dict[str, set[Process | None]] = {}  # requested time -> who ever requested it
+        self._torn: set[str] = set()  # requested times of which a late delete removed a file
         disk.watchers.append(self._event)
 
     def host_crashed(self) -> None:
@@ -96,6 +99,16 @@ class Watch:
                 self._note_restore(name)
         self.published.sort(key=lambda p: p.completion)
 
+    def entered_at(self, path: str) -> float:
+        """When the section was entered that publishes this file, by the store's clock: the time of its epoch's
+        marker, or of the gate's swap before the one that decided."""
+        if self.gate is not None:
+            decided = self.gate.decided.get(path)
+            return 0.0 if decided is None else decided.entered
+        fence = self.disk.folders.get(_FENCE, {})
+        times = (inode.mtime for name, inode in fence.items() if inode and name.startswith("epoch-"))
+        return max(times, default=0.0)
+
     # -- events -----------------------------------------------------------------------------------
 
     def _event(self, event: str, path: str, source: str = "") -> None:
@@ -108,14 +121,19 @@ class Watch:
         if path != TIMELINE and not path.startswith(_FENCE):
             # Between its epoch's marker and its listing a holder looks at the fence only: this one failed.
             self._epoch_of.pop(self.world.current, None)
-        if path.startswith(f"{HEARTBEATS}/") and event != "deleted" and self.world.current is not None:
+        who = self._who()
+        if path.startswith(f"{HEARTBEATS}/") and event != "deleted" and who is not None:
             claims = self._claims.setdefault(path.rpartition("/")[2], [])
-            if claims[-1:] != [self.world.current.process]:
-                claims.append(self.world.current.process)
+            if claims[-1:] != [who]:
+                claims.append(who)
         if path.startswith(f"{TIMELINE}/"):
             self._timeline(event, path, source)
         elif path == TIMELINE:
             self._listed()
+        elif path == GATE and self.gate is not None:
+            self.gate.changed(event)
+        elif self.gate is not None and path in self.gate.decided and event != "deleted":
+            self.gate.visible(path)  # on the metadata table's timeline
         elif (marker := _EPOCH.match(path)) and event != "deleted":
             self._epoch_of[self.world.current] = int(marker[1])
         elif (log := plain.log_file(path)) is not None:
@@ -124,6 +142,12 @@ class Watch:
             self._data_deleted(path, path.removesuffix(".parquet").rsplit("_", 1)[-1])
         elif self.rules is not None:
             self.rules.other(event, path)
+
+    def _who(self) -> Process | None:
+        """Who sent what happens now."""
+        if self.world.current is not None:
+            return self.world.current.process
+        return self.disk.sender if isinstance(self.disk, Bucket) else None
 
     def _new_name(self, event: str, path: str) -> None:
         if event == "replaced" or path in self._made:
@@ -142,7 +166,7 @@ class Watch:
         if event == "deleted":
             self._timeline_deleted(name, path)
             return
-        if self._late_mark(name):
+        if self._late_mark(name) or (self.gate is not None and self._late_request(name, path)):
             return
         if event == "replaced" and name.action == "indexing" and name.state == "requested":
             return  # an empty plan in the place of one that is ended
@@ -177,7 +201,50 @@ class Watch:
             over = service = True  # dropped while its builder stood still
         return name.state == "inflight" and service and over
 
+    def _late_request(self, name: TimelineName, path: str) -> bool:
+        """Whether an object store carried a request out when nobody waited for it any more, and no harm is done.
+
+        A published file may come back with the same bytes. The request and the inflight file of a write that was
+        taken back may appear: a pending instant without a heartbeat, which the next rollback takes away.
+        """
+        if path in self._gone:
+            if bytes(self.disk.need(path).data) != self._gone[path]:
+                raise Violation("created twice", f"{path} came back with other bytes")
+            self._back.add(path)
+            self.world.counts.came_back += 1
+            return True
+        if name.completion is not None or (name.state == "requested" and name.action != "deltacommit"):
+            return False
+        self._had.setdefault(name.requested, set()).add(self._who())
+        over = name.requested in self.rolled_back or any(p.requested == name.requested for p in self.published)
+        return over or path in self._made or (name.state == "inflight" and name.requested not in self.requested)
+
+    def _late_deletion(self, name: TimelineName, path: str) -> bool:
+        """Whether an object store carried a deletion out late: of a file that had come back, or of one of a pending
+        write, whose time may be another writer's by now. That one finds out, and gives up."""
+        if path in self._back:
+            self._back.discard(path)
+            return True
+        if path in self._shown:
+            self._gone[path] = self._shown[path]
+        if name.state == "completed" or name.action != "deltacommit":
+            return False
+        actor, had = self.world.current, self._had.get(name.requested, set())
+        owner = self._owner.get(name.requested)
+        late = actor is None or (actor.process in had and actor.process is not owner)
+        if not late:
+            return False
+        self._torn.add(name.requested)
+        if name.requested not in self.rolled_back and all(p.requested != name.requested for p in self.published):
+            self._made.discard(path)
+            self.requested.discard(name.requested)
+        return True
+
     def _fence(self, path: str, source: str) -> None:
+        if self.gate is not None:
+            self.gate.visible(path)
+            self._shown[path] = bytes(self.disk.need(path).data)
+            return
         ticket = _TICKET.match(source) or _EPOCH.match(source)
         if self.fenced and ticket is None:
             raise Violation("superseded", f"{path} was published without a ticket")
@@ -218,7 +285,7 @@ class Watch:
         own = actor is not None and actor.process in (self._owner.get(target), *self._claims.get(target, ()))
         if own or beat is None or promised is None or any(p.requested == target for p in self.published):
             return
-        silent = entered_at(self.disk) - beat.mtime
+        silent = self.entered_at(f"{TIMELINE}/{name.requested}.rollback.requested") - beat.mtime
         # One that beat after the other had looked was taken for dead rightly.
         if 0 <= silent < promised - 1:
             raise Violation(
@@ -249,7 +316,7 @@ class Watch:
                 "time order", f"{name.requested} requested after {self._newest} became visible"
             )
         self.requested.add(name.requested)
-        self._owner[name.requested] = self.world.current.process if self.world.current else None
+        self._owner[name.requested] = self._who()
         if name.action != "deltacommit":
             self._newest = max(self._newest, name.requested)
         if name.action == "deltacommit" and name.requested not in self._claims:
@@ -266,6 +333,8 @@ class Watch:
             return  # made by a writer that was stopped inside begin; nobody may complete it
         if name.action == "savepoint" and state == "requested":
             return  # a savepoint begins inflight
+        if name.requested in self._torn:
+            return
         actions = {"commit": ("compaction",), "deltacommit": ("deltacommit", "logcompaction")}
         found = [
             self.disk.exists(f"{TIMELINE}/{name.requested}.{action}.{state}")
@@ -351,6 +420,8 @@ class Watch:
     def _timeline_deleted(self, name: TimelineName, path: str) -> None:
         if name.action == "savepoint":
             self._made.discard(path)  # an instant may be saved again; its time is not given again
+            return
+        if self.gate is not None and self._late_deletion(name, path):
             return
         self._deletion_allowed(name, path)
         self._newest = _newest([plain.timeline_name(n) for n in self.disk.folders[TIMELINE]])

@@ -24,8 +24,10 @@ class Cleanings(Services):
     scenario = "cleanings"
     busy_calls = 4000
 
-    def __init__(self, seed: int, *, faults: Faults | None = None, log: bool = False) -> None:
-        super().__init__(seed, faults=faults, log=log)
+    def __init__(
+        self, seed: int, *, faults: Faults | None = None, log: bool = False, body: str = "disk"
+    ) -> None:
+        super().__init__(seed, faults=faults, log=log, body=body)
         self.retention = Retention(commits=1 + seed % 2)
 
     def build(self) -> None:

@@ -17,6 +17,7 @@ from mainstem.api.real_seams import fence_of
 from mainstem.formats.avro_container import encode_container
 from mainstem.publish.publisher import Publisher
 from mainstem.storage import paths
+from mainstem.storage.swaps import has_swaps
 from mainstem.timeline.commit_metadata import (
     VERSION_MARK,
     WriteStat,
@@ -48,13 +49,19 @@ class Compactor:
         self._execute(time)
 
     def _schedule(self) -> str:
+        if has_swaps(self._seams.storage):
+            published = self._publisher.publish(
+                lambda time: f"{time}.compaction.requested", prepared=lambda timeline: self._private(self._content())
+            )
+            assert published.time is not None
+            return published.time
         prepared = f"{paths.PREPARED}/plan-{self._seams.random.getrandbits(64):016x}"
         self._seams.storage.put_new(prepared, b"plan", durable=True)
 
         def plan(time: str) -> None:
             # Under the lock: all that completed so far did so before this time.
             inode = self._disk.need(prepared)
-            inode.data[:] = encode_container(schema_text("HoodieCompactionPlan"), self._plan(), VERSION_MARK)
+            inode.data[:] = self._content()
             inode.synced = len(inode.data)
 
         published = self._publisher.publish(
@@ -63,6 +70,14 @@ class Compactor:
         self._seams.storage.delete(prepared)
         assert published.time is not None
         return published.time
+
+    def _private(self, content: bytes) -> str:
+        prepared = f"{paths.PREPARED}/plan-{self._seams.random.getrandbits(64):016x}"
+        self._seams.storage.put_new(prepared, content, durable=True)
+        return prepared
+
+    def _content(self) -> bytes:
+        return encode_container(schema_text("HoodieCompactionPlan"), self._plan(), VERSION_MARK)
 
     def _plan(self) -> dict[str, Any]:
         done = {c.requested: c.completion for c in plain.commits(self._disk)}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -17,6 +18,7 @@ from mainstem.api.write_request import write_spec
 from mainstem.errors import MainstemError
 from mainstem.formats.avro_container import encode_container
 from mainstem.storage import paths
+from mainstem.storage.links import has_links
 from mainstem.timeline.commit_metadata import WriteStat, schema_text
 from mainstem.truetime.instant_times import InstantTimes
 from mainstem.writers.append import BucketAppender
@@ -34,7 +36,9 @@ class Mixed(Tables):
     fenced = False
     strangers = True
 
-    def __init__(self, seed: int, *, faults: Faults | None = None, log: bool = False) -> None:
+    def __init__(
+        self, seed: int, *, faults: Faults | None = None, log: bool = False, body: str = "disk"
+    ) -> None:
         rng = random.Random(f"faults of {seed}")
         drawn = Faults(
             crash=rng.choice([0, 0.001, 0.004]),
@@ -46,7 +50,9 @@ class Mixed(Tables):
             slow=rng.choice([0, 0.02]),
         )
         drawn = drawn.with_manners(random.Random(f"manners of mixed/{seed}"), seed)
-        super().__init__(seed, faults=faults or drawn, log=log)
+        if body == "store":
+            drawn = _short_requests(drawn, rng)
+        super().__init__(seed, faults=faults or drawn, log=log, body=body)
 
     def build(self) -> None:
         super().build()
@@ -112,13 +118,21 @@ class Mixed(Tables):
                 return  # rolled back
             completion = self._time(table)
             target = f".hoodie/timeline/{instant}_{completion}.deltacommit"
-            storage.put_new(f"{target}.tmp-1", _metadata(stats, spec.user_schema), durable=True)
-            storage.rename(f"{target}.tmp-1", target)
+            self._java_put(storage, target, _metadata(stats, spec.user_schema))
             intent.fate = "committed"
             self.world.counts.commits += 1
             storage.settle([], [".hoodie/timeline"], durable=True)
         finally:
             lease.release()
+
+    @staticmethod
+    def _java_put(storage: Any, target: str, data: bytes) -> None:
+        """As Java makes a file: by a rename, or on a store by a plain put."""
+        if not has_links(storage):
+            storage.put(target, data, durable=True)
+            return
+        storage.put_new(f"{target}.tmp-1", data, durable=True)
+        storage.rename(f"{target}.tmp-1", target)
 
     def _audit(self, table: Table) -> None:
         super()._audit(table)
@@ -126,6 +140,13 @@ class Mixed(Tables):
         noticed = self.disk.exists(f"{paths.FENCE}/foreign")
         if self.exclusive and strange and not noticed:
             raise Violation("strangers", "another kind of writer was not noticed")
+
+
+def _short_requests(drawn: Faults, rng: random.Random) -> Faults:
+    """On a store, what a writer decided and could not put becomes visible when the next one of ours comes by, below
+    what Java published in between (SAFETY.md): here nobody dies or gives up between the two."""
+    none = replace(drawn, crash=0.0, error_before=0.0, interrupt=0.0, full_disk=0.0)
+    return replace(none, repeated=rng.choice([0, 0.003, 0.03]))
 
 
 def _metadata(stats: list[WriteStat], user_schema: str) -> bytes:

@@ -10,6 +10,7 @@ from mainstem.errors import LeaseLost, LockUnavailable, OutcomeUnknown, Unavaila
 from mainstem.publish.publisher import Publisher
 from mainstem.readers.planning import table_state
 from mainstem.storage import paths
+from mainstem.storage.links import has_links, links
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.commit_metadata import encode_commit
 from mainstem.truetime.heartbeats import Heartbeats
@@ -54,8 +55,12 @@ class Publishers(Simulation):
         beats = Heartbeats(storage, seams.clock, 60_000, 2)
         instant = publisher.begin("deltacommit", beats).time
         prepared = f"{paths.OWN}/prepared-{instant}"
-        storage.put_new(prepared, encode_commit([], {}, "UPSERT"), durable=True)
-        storage.link(prepared, paths.timeline_file(f"{instant}.deltacommit.inflight"))
+        content, inflight = encode_commit([], {}, "UPSERT"), paths.timeline_file(f"{instant}.deltacommit.inflight")
+        storage.put_new(prepared, content, durable=True)
+        if has_links(storage):
+            links(storage).link(prepared, inflight)
+        else:
+            storage.put_new(inflight, content, durable=True)
         self.world.sleep(self.random.random() ** 2 * 100)
         publisher.publish(lambda time: f"{instant}_{time}.deltacommit", prepared=prepared)
         storage.delete(prepared)

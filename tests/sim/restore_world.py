@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 from mainstem.storage import paths
 from tests.sim import plain_format as plain
-from tests.sim.checkers import entered_at
 from tests.sim.plain_format import TIMELINE
 from tests.sim.service_rules import ServiceRules
 from tests.sim.services_world import Services
@@ -30,6 +29,7 @@ class Restores(Services):
         Tables.build(self)
         self.watch.rules = self.rules = RestoreRules(self.disk, self.base, self.mode, self.retention)
         self.rules.promised_ms = self.watch.promised_ms
+        self.rules.entered_at = self.watch.entered_at
         for name in self.left:
             self.left[name] += 2
         self.restoring = False
@@ -48,6 +48,8 @@ class RestoreRules(ServiceRules):
 
     #: ``Watch.promised_ms``
     promised_ms: Callable[[str], float | None]
+    #: ``Watch.entered_at``
+    entered_at: Callable[[str], float]
 
     def may_delete(self, path: str, instant: str) -> None:
         if not self.ledger.stands(instant):
@@ -59,7 +61,7 @@ class RestoreRules(ServiceRules):
     def _restore_planned(self, time: str) -> None:
         super()._restore_planned(time)
         plan = plain.container(bytes(self.disk.need(f"{TIMELINE}/{time}.restore.requested").data))
-        entered = entered_at(self.disk)
+        entered = self.entered_at(f"{TIMELINE}/{time}.restore.requested")
         for going in plan["instantsToRollback"]:
             beat = self.disk.get(paths.heartbeat(going["commitTime"]))
             if beat is None or going["action"] != "deltacommit" or going["commitTime"] in self.ledger.commits:

@@ -1,4 +1,4 @@
-"""``python -m tests.sim.run --seconds 60 --seed N [--runs K]``: search seeds for a violation.
+"""``python -m tests.sim.run --seconds 60 --seed N [--runs K] [--body store]``: search seeds for a violation.
 
 Prints what was tried; for a failure the rule, the end of the story, and one line that replays it.
 Every hundredth seed is run twice and must make the very same calls.
@@ -28,7 +28,7 @@ from tests.sim.ordinals_world import Ordinals
 from tests.sim.publishers import Publishers
 from tests.sim.restore_world import Restores
 from tests.sim.services_world import Services
-from tests.sim.simulation import Result, Simulation
+from tests.sim.simulation import BODIES, Result, Simulation
 from tests.sim.sink_world import Sinks
 from tests.sim.tables_world import Compactions, Tables
 from tests.sim.tasks_world import Tasks
@@ -72,18 +72,24 @@ def scenario_of(seed: int) -> str:
 
 
 def simulate(
-    seed: int, scenario: str | None = None, *, log: bool = False, faults: Faults | None = None
+    seed: int,
+    scenario: str | None = None,
+    *,
+    log: bool = False,
+    faults: Faults | None = None,
+    body: str = "disk",
 ) -> Result:
-    """Run one seed; ``faults`` in place of the mixture that the seed draws."""
-    return SCENARIOS[scenario or scenario_of(seed)](seed, log=log, faults=faults).run()
+    """Run one seed; ``faults`` in place of the mixture that the seed draws, ``body``: one of ``BODIES``."""
+    return SCENARIOS[scenario or scenario_of(seed)](seed, log=log, faults=faults, body=body).run()
 
 
 def replay_command(result: Result, faults_of: str | None = None) -> str:
     """The line that runs a seed once more; ``faults_of``: the seeded bug whose mixture of faults it had."""
     mixture = f" --faults-of {faults_of}" if faults_of else ""
+    body = "" if result.body == "disk" else f" --body {result.body}"
     return (
         f"python -m tests.sim.run --seed {result.seed} --runs 1"
-        f" --scenario {result.scenario}{mixture} --verbose"
+        f" --scenario {result.scenario}{body}{mixture} --verbose"
     )
 
 
@@ -97,9 +103,10 @@ def _faults_of(mutant: str) -> Faults | None:
 
 class Search:
     """Runs seeds one after another and adds up; ``faults_of``: a seeded bug whose mixture of faults they
-    have."""
+    have, ``body``: what the tables lie on."""
 
-    def __init__(self, faults_of: str | None = None) -> None:
+    def __init__(self, faults_of: str | None = None, body: str = "disk") -> None:
+        self.body = body
         self.faults = None if faults_of is None else _faults_of(faults_of)
         self.total = Counts()
         self.runs: Counter[str] = Counter()
@@ -115,11 +122,11 @@ class Search:
     def one(
         self, seed: int, scenario: str | None, *, log: bool = False, canary: bool = False
     ) -> Result:
-        result = simulate(seed, scenario, log=log, faults=self.faults)
+        result = simulate(seed, scenario, log=log, faults=self.faults, body=self.body)
         if canary and random.Random(seed).random() < 0.01:
             result.failure = Violation("canary", "this checker fails one seed in a hundred")
         if result.failure is None and seed % REPEAT_EVERY == 0:
-            again = simulate(seed, scenario, faults=self.faults)
+            again = simulate(seed, scenario, faults=self.faults, body=self.body)
             self.repeated += 1
             if again.trace != result.trace:
                 result.failure = Violation("determinism", "the same seed made other calls")
@@ -140,7 +147,7 @@ class Search:
             f" processor time; {total.virtual_ms / 3.6e6:.1f} virtual hours\n"
             f"{total.commits} commits, {total.rollbacks} rollbacks, {total.reads} reads;"
             f" {total.crashes} crashes, {total.host_crashes} host crashes, {total.pauses} stops,"
-            f" {total.errors} I/O errors, {total.interrupts} interrupts, {total.lease_losses} lease losses,"
+            f" {total.errors} I/O errors, {total.late} late requests, {total.interrupts} interrupts, {total.lease_losses} lease losses,"
             f" {total.refused} calls refused\n"
             f"{total.compactions} compactions, {total.log_compactions} log compactions,"
             f" {total.cleans} cleans, {total.savepoints} savepoints, {total.restores} restores,"
@@ -168,7 +175,7 @@ def _hunt(names: list[str], start: int, seconds: float) -> int:
         seeds[name] = None
         with mutant.applied():
             while time.monotonic() < until and seeds[name] is None:
-                if simulate(seed, mutant.scenario, faults=mutant.faults).failure:
+                if simulate(seed, mutant.scenario, faults=mutant.faults, body=mutant.body).failure:
                     seeds[name] = seed
                 seed += 1
     print(json.dumps(seeds, indent=1))
@@ -181,6 +188,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--runs", type=int, default=None, help="how many seeds at most")
     parser.add_argument("--scenario", choices=sorted(SCENARIOS), default=None)
+    parser.add_argument("--body", choices=BODIES, default="disk", help="what the tables lie on")
     parser.add_argument("--verbose", action="store_true", help="print every call of a failing run")
     parser.add_argument("--trace", action="store_true", help="print each run's call hash")
     parser.add_argument("--mutants", nargs="*", metavar="NAME", help="find a seed for each seeded bug")
@@ -192,7 +200,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if given.mutants is not None:
         return _hunt(given.mutants, given.seed, given.seconds)
-    search, seed = Search(given.faults_of), given.seed
+    search, seed = Search(given.faults_of, given.body), given.seed
     while search.seconds < given.seconds and (given.runs is None or seed < given.seed + given.runs):
         result = search.one(seed, given.scenario, log=given.verbose, canary=given.canary)
         if given.trace:

@@ -37,10 +37,12 @@ class Services(Tables):
     settle_calls = 80_000  # sources that were set back start more drivers
     restores_too = True
 
-    def __init__(self, seed: int, *, faults: Faults | None = None, log: bool = False) -> None:
+    def __init__(
+        self, seed: int, *, faults: Faults | None = None, log: bool = False, body: str = "disk"
+    ) -> None:
         rng = random.Random(f"retention of {seed}")
         self.retention = rng.choice([Retention(commits=1), Retention(commits=3), Retention(versions=1)])
-        super().__init__(seed, faults=faults, log=log)
+        super().__init__(seed, faults=faults, log=log, body=body)
 
     def more_properties(self) -> dict[str, str]:
         kept = self.retention

@@ -54,6 +54,10 @@ class Disk:
         self.durable: dict[str, dict[str, Inode | None]] = {"": {}}
         self.watchers: list[Callable[[str, str, str], None]] = []
 
+    def empty(self) -> Inode:
+        """A file without content, under no name yet."""
+        return Inode(0.0)
+
     # -- names ------------------------------------------------------------------------------------
 
     @staticmethod

@@ -8,15 +8,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from mainstem.errors import Invalid, LeaseLost, LockUnavailable, MainstemError, Unavailable
+from mainstem.storage.private_files import PrivateFiles
 from mainstem.truetime.seams import Seams
 from tests.sim.checkers import Watch
 from tests.sim.sim_clock import SimClock
 from tests.sim.sim_lock import LockService, SimLock
 from tests.sim.sim_storage import Disk, SimStorage
+from tests.sim.sim_store import Bucket, SimStore, drawn_bucket
 from tests.sim.world import INTERRUPTS, Counts, Faults, Process, Violation, World, is_interrupt
 
 # Two runs in one interpreter must not meet in a cache that is keyed by the table's path.
 _bases = itertools.count()
+
+#: what the table lies on: a local disk, or an object store
+BODIES = ("disk", "store")
 
 #: errors that a public call may end with while faults are about
 EXPECTED = (LeaseLost, LockUnavailable, Unavailable)
@@ -32,15 +37,21 @@ class Result:
     trace: str
     failure: Violation | None
     story: list[str] = field(default_factory=list)
+    body: str = "disk"
 
 
 class Simulation:
-    """A world with one disk, one lock, processes that are restarted, and a watch on the disk."""
+    """A world with one disk or store, one lock, processes that are restarted, and a watch on the disk.
+
+    ``body``: one of ``BODIES``. Where it is a store, ``disk`` is what lies in it.
+    """
 
     scenario = "?"
     fenced = True
 
-    def __init__(self, seed: int, *, faults: Faults | None = None, log: bool = False) -> None:
+    def __init__(
+        self, seed: int, *, faults: Faults | None = None, log: bool = False, body: str = "disk"
+    ) -> None:
         rng = random.Random(f"{self.scenario}/{seed}")
         self.session_ms = rng.choice([500, 2000, 6000])
         given = None if faults is None else replace(faults)
@@ -49,13 +60,16 @@ class Simulation:
         drawn = given or Faults.drawn(rng, self.session_ms).with_manners(self.manners, seed).with_deaths(
             deaths, seed
         )
+        if body == "store" and given is None:
+            drawn = drawn.on_a_store(random.Random(f"store of {self.scenario}/{seed}"))
+        self.body = body
         self.world = World(rng.getrandbits(64), drawn)
         self.log_bytes_max = drawn.log_bytes_max
         self.seed = seed
         if log:
             self.world.log = []
         self.random = self.world.random
-        self.disk = Disk(self.world)
+        self.disk = Disk(self.world) if body == "disk" else drawn_bucket(self.world, f"{self.scenario}/{seed}")
         self.base = f"/simulated/{next(_bases)}"
         self.lock = LockService(self.world, self.session_ms)
         self.watch = Watch(self.world, self.disk, fenced=self.fenced)
@@ -68,11 +82,17 @@ class Simulation:
     def seams(self, process: Process) -> Seams:
         """The four seams of one process."""
         return Seams(
-            SimStorage(self.world, self.disk, self.base),
+            self.storage(),
             SimClock(self.world, process),
             SimLock(self.lock, process),
             process.random,
         )
+
+    def storage(self) -> SimStorage | PrivateFiles:
+        """The table's storage, as one process opens it; the running actor decides whose call it is."""
+        if isinstance(self.disk, Bucket):
+            return PrivateFiles(SimStore(self.world, self.disk, self.base))
+        return SimStorage(self.world, self.disk, self.base)
 
     def start(
         self, name: str, body: Callable[[Process], None], *, counted: bool = True, immune: bool = False
@@ -122,7 +142,8 @@ class Simulation:
 
     def _host_crashed(self) -> None:
         self.disk.crash()
-        self.watch.host_crashed()
+        if self.body == "disk":  # a store keeps what was put
+            self.watch.host_crashed()
 
     def pause_between(self, process: Process, longest_ms: float) -> None:
         """Let the actor do nothing for a while."""
@@ -151,6 +172,7 @@ class Simulation:
             world.trace_hash(),
             world.failure,
             list(world.log if world.log is not None else world.recent),
+            self.body,
         )
 
     busy_ms = 600_000.0
@@ -158,9 +180,11 @@ class Simulation:
     settle_calls = 20_000
 
     def _calm(self) -> None:
-        """No more faults: clocks stay skewed, the dead are restarted, leases are kept."""
+        """No more faults: clocks stay skewed, the dead are restarted, leases are kept, nothing travels."""
         self.calm = True
         self.world.faults = Faults(skew_ms=self.world.faults.skew_ms)
+        if isinstance(self.disk, Bucket):
+            self.disk.arrive()
         if self.lock.holder is not None:
             self.lock.holder.expires_at = None
         self.world.note("faults off")

@@ -58,8 +58,10 @@ class Sinks(Services):
     scenario = "sinks"
     busy_calls = 6000
 
-    def __init__(self, seed: int, *, faults: Faults | None = None, log: bool = False) -> None:
-        super().__init__(seed, faults=faults, log=log)
+    def __init__(
+        self, seed: int, *, faults: Faults | None = None, log: bool = False, body: str = "disk"
+    ) -> None:
+        super().__init__(seed, faults=faults, log=log, body=body)
         self.staged: dict[str, Operations] = {}
 
     def build(self) -> None:

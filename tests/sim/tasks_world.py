@@ -16,7 +16,6 @@ from mainstem.errors import MainstemError, Unavailable
 from mainstem.writers.write_spec import WriteSpec
 from mainstem.writers.write_task import write_task
 from tests.sim.oracle import Row
-from tests.sim.sim_storage import SimStorage
 from tests.sim.tables_world import Tables
 from tests.sim.world import INTERRUPTS, Process, is_interrupt
 
@@ -60,7 +59,7 @@ class Tasks(Tables):
         batches = [pa.RecordBatch.from_pylist([row], schema=self.schema) for row in rows]
 
         def body() -> None:
-            storage = SimStorage(self.world, self.disk, self.base)
+            storage = self.storage()
             token = {"task_partition": number, "stage": 1, "attempt": attempt}
             try:
                 told.append(write_task(spec, batches, **token, storage=storage))

@@ -33,14 +33,14 @@ def test_the_simulator_finds_the_seeded_bug(name: str) -> None:
     found = None
     with mutant.applied():
         for seed in [SEEDS[name], *range(MORE_SEEDS)]:
-            result = simulate(seed, mutant.scenario, faults=mutant.faults)
+            result = simulate(seed, mutant.scenario, faults=mutant.faults, body=mutant.body)
             if result.failure is not None:
                 found = result
                 break
     assert found is not None, f"not found: {mutant.what}"
     slip = re.search(r"(TypeError|AttributeError|NameError): .*", str(found.failure))
     assert slip is None, f"the seeded bug does not fit the code any more, and fails by itself: {slip}"
-    good = simulate(found.seed, mutant.scenario, faults=mutant.faults)
+    good = simulate(found.seed, mutant.scenario, faults=mutant.faults, body=mutant.body)
     if good.failure is not None:
         pytest.fail(not_the_bug(name, good), pytrace=False)
 

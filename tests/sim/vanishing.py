@@ -13,7 +13,7 @@ from typing import Any
 
 from mainstem.errors import CorruptTable
 from mainstem.storage import paths
-from tests.sim.sim_storage import Disk, Inode
+from tests.sim.sim_storage import Disk
 from tests.sim.world import Violation
 
 FILES = 3
@@ -29,7 +29,7 @@ def files_vanish(disk: Disk, active: set[str], snapshot: Callable[[], Rows], rng
         folder, name = disk.split(path)
         entries = disk.folders[folder]
         whole = entries[name]
-        for what, damaged in (("gone", None), ("empty", Inode(0.0))):
+        for what, damaged in (("gone", None), ("empty", disk.empty())):
             del entries[name]
             if damaged is not None:
                 entries[name] = damaged

@@ -46,6 +46,14 @@ STEPS = (
     r"^delete .*timeline/",
     r"^rename ",
 )
+#: the same on an object store
+STORE_STEPS = (
+    r"^SWAP .*/gate\.json$",
+    r"^PUT new .*/decided/",
+    r"^PUT new .*/\d+_\d+\.\w+$",
+    r"^PUT new .*\.requested$",
+    r"^DELETE .*timeline/",
+)
 
 
 class Killed(BaseException):
@@ -91,6 +99,9 @@ class Faults:
     crash_after: str = ""  # a pattern of calls, "kind path": right after the effect of one ...
     crash_after_often: float = 0.0  # ... the process is killed, per call
     restart_ms_max: float = 0.0  # an heir comes up to this much later than it would
+    late: float = 0.0  # of a store: a request is carried out later, and nobody waits for the answer
+    repeated: float = 0.0  # of a store: its client sends a request again whose reply was lost
+    throttle: float = 0.0  # of a store: it refuses requests until the client gives up
 
     @staticmethod
     def drawn(rng: random.Random, session_ms: float) -> Faults:
@@ -150,6 +161,25 @@ class Faults:
             restart_ms_max=rng.choice([0.0, 2000.0, 10_000.0]),
         )
 
+    def on_a_store(self, rng: random.Random) -> Faults:
+        """The same mixture for an object store: with late and repeated requests, without full disks.
+
+        A crash of the machine is the death of all its processes; deaths come after a store's steps.
+        """
+
+        def some(low: float, high: float, often: float) -> float:
+            return low * (high / low) ** rng.random() if rng.random() < often else 0.0
+
+        return replace(
+            self,
+            full_disk=0.0,
+            crash_after=rng.choice(STORE_STEPS) if self.crash_after else "",
+            late=some(0.001, 0.02, 0.6),
+            repeated=some(0.001, 0.03, 0.5),
+            throttle=some(0.0005, 0.01, 0.3),
+            error_after=max(self.error_after, some(0.0005, 0.01, 0.3)),
+        )
+
 
 @dataclass
 class Counts:
@@ -162,6 +192,8 @@ class Counts:
     errors: int = 0
     interrupts: int = 0
     lease_losses: int = 0
+    late: int = 0  # requests of a store that were carried out when nobody waited for the answer
+    came_back: int = 0  # published files that a late put brought back after they had left the timeline
     commits: int = 0
     rollbacks: int = 0
     fenced: int = 0
@@ -254,6 +286,8 @@ class World:
         self.manners = random.Random(f"manners of {seed}")
         #: of deaths right after a step and of how late heirs come, for the same reason
         self.deaths = random.Random(f"deaths of {seed}")
+        #: of a store's requests, for the same reason
+        self.trouble = random.Random(f"trouble of {seed}")
         self.faults = faults or Faults()
         self.now = START_MS
         self.counts = Counts()

@@ -39,6 +39,8 @@ class Mutant:
     patches: Callable[[], list[Patch]]
     #: a mixture of faults in place of a drawn one, for bugs that need one kind often
     faults: Faults | None = None
+    #: what the table lies on
+    body: str = "disk"
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -54,7 +56,7 @@ REGISTERED: dict[str, Mutant] = {}
 
 
 def seeded_bug(
-    what: str, scenario: str = "tables", faults: Faults | None = None
+    what: str, scenario: str = "tables", faults: Faults | None = None, *, body: str = "disk"
 ) -> Callable[[Callable[[], list[Patch]]], Callable[[], list[Patch]]]:
     """Registers a function that returns patches as a bug under its own name."""
 
@@ -62,7 +64,7 @@ def seeded_bug(
         name = function.__name__
         if name in REGISTERED:
             raise ValueError(f"two seeded bugs are called {name}")
-        REGISTERED[name] = Mutant(name, what, scenario, function, faults)
+        REGISTERED[name] = Mutant(name, what, scenario, function, faults, body)
         return function
 
     return register
