@@ -2,7 +2,8 @@
 
     python scripts/stores.py
 
-Needs Go and npm, and Java to run HDFS; the programs come from their registries and are built here, once (7 minutes on two cores).
+Needs Go and npm, and Java to run HDFS; the programs come from their registries and are built here, once (7
+minutes on two cores).
 """
 
 from __future__ import annotations

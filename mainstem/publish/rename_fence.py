@@ -1,15 +1,15 @@
 """The fence on HDFS: a rename that does not overwrite publishes, where ``publish.link_fence`` links.
 
-The steps are those of the link fence, with a file that *moves*: private file -> ``epoch-n`` (step 1) -> target
-(step 4), each by one rename, which fails if the source is gone or the target is there. Nothing is written
-under the lock: HDFS takes some 10 to 500 ms to close a file with content, and 1 ms to rename it.
+The steps are those of the link fence, with a file that *moves*: private file -> ``epoch-n`` (step 1) ->
+target (step 4), each by one rename, which fails if the source is gone or the target is there. Nothing is
+written under the lock: HDFS takes some 10 to 500 ms to close a file with content, and 1 ms to rename it.
 
 Three things differ.
 
 **Sweeping moves, too.** A section that enters later renames our marker to ``swept-epoch-n`` (tickets alike)
 instead of deleting it. So a content is at exactly one of five places: private, marker, swept, target, removed
-after it was published. And the section that was superseded finds its content again, for its next attempt. What
-nobody comes back for is deleted a day later.
+after it was published. And the section that was superseded finds its content again, for its next attempt.
+What nobody comes back for is deleted a day later.
 
 **Doubt.** The library repeats a rename whose reply was lost, and the repetition finds no source. So after any
 failure but ``FileExistsError`` the section looks for its content (``_settle_doubt``): still at the marker, it
@@ -193,9 +193,9 @@ class RenameEpoch(LinkEpoch):
 
     def _unknown(self, target: str, error: OSError) -> OutcomeUnknown:
         return OutcomeUnknown(
-            f"publishing {target} failed ({error}) and its content is not where it should be, or the store does"
-            " not answer: it may or may not be visible; look at the timeline before writing again, delete"
-            " nothing",
+            f"publishing {target} failed ({error}) and its content is not where it should be, or the store"
+            " does not answer: it may or may not be visible; look at the timeline before writing again,"
+            " delete nothing",
             table=self._storage.base,
         )
 

@@ -14,8 +14,8 @@ word. It gets its final name in one step:
 final name is durable once the caller has synced its folder.
 
 **On an object store** private files stay in this process (``storage.private_files``), and a final name is a
-put of the content, on the condition that there is no such object. **On HDFS** a private file is renamed to its
-final name (``storage.renames``).
+put of the content, on the condition that there is no such object. **On HDFS** a private file is renamed to
+its final name (``storage.renames``).
 
 **A crash** leaves the private file, which no reader looks at. The process that completes the plan it was made
 for removes it (``services.other_attempts``); ``writers.leftovers`` removes old ones.

@@ -16,8 +16,8 @@ data nodes as ``dfs.namenode.replication.min`` says; with ``durable`` they are o
 **Times** are the name node's. HDFS can set a file's time, but not to its own "now". So ``renew`` learns how
 far the name node's clock is from this process's monotonic one, from a file that it makes once a minute.
 
-**A writer that dies** leaves a hidden file, or part of an upload. Its lease keeps others from appending, which
-nobody does; they may rename and delete it.
+**A writer that dies** leaves a hidden file, or part of an upload. Its lease keeps others from appending,
+which nobody does; they may rename and delete it.
 
 hdfs-native's threads do not survive ``fork``: in a forked child of a process that used it every call would
 hang, so each refuses.
@@ -87,8 +87,11 @@ if hasattr(os, "register_at_fork"):
 
 
 class HdfsUpload:
-    """A growing file. Its first bytes are held in memory, so that they can be written to other data nodes if one
-    is dead; then bytes go out as they come."""
+    """A growing file.
+
+    Its first bytes are held in memory, so that they can be written to other data nodes if one is dead; then
+    bytes go out as they come.
+    """
 
     def __init__(self, storage: HdfsStorage, path: str, writer: Any) -> None:
         self._storage = storage
@@ -113,7 +116,7 @@ class HdfsUpload:
             self.size += memoryview(part).nbytes
 
     def _written(self, writer: Any, then: Callable[[Any], None]) -> Any:
-        """Write what is held, and go on with ``then``; again with a new file if a data node does not answer."""
+        """Write what is held, then ``then``; again, with a new file, if a data node does not answer."""
         held, first = memoryview(self._held or b""), [writer]
 
         def write() -> Any:
@@ -144,9 +147,9 @@ class HdfsUpload:
 def _until_it_works(work: Callable[[], Result], *trouble: int) -> Result:
     """``work()``, again after an error of these numbers, for up to 50 seconds.
 
-    ``EAGAIN``: a name node that is becoming the active one did nothing yet. ``EIO``, for work that may be done
-    twice: a data node died, which the name node takes a while to notice. (Java's client names the ones that did
-    not answer when it asks for others; hdfs-native cannot.)
+    ``EAGAIN``: a name node that is becoming the active one did nothing yet. ``EIO``, for work that may be
+    done twice: a data node died, which the name node takes a while to notice. (Java's client names the ones
+    that did not answer when it asks for others; hdfs-native cannot.)
     """
     for tries in range(_TRIES_MAX - 1):
         try:
@@ -163,8 +166,8 @@ def _asks(
 ) -> Callable[
     [Callable[Concatenate[HdfsStorage, str, P], Result]], Callable[Concatenate[HdfsStorage, str, P], Result]
 ]:
-    """For methods that make calls on one path: errors become those of ``Storage``, and a name node that is not
-    ready is asked again."""
+    """For methods that make calls on one path: errors become those of ``Storage``, and a name node that is
+    not ready is asked again."""
 
     def asking(
         method: Callable[Concatenate[HdfsStorage, str, P], Result],
@@ -185,8 +188,9 @@ def _asks(
 class HdfsStorage:
     """``Storage`` below one folder of a cluster.
 
-    ``client``: a client of hdfs-native; ``width``: the number of concurrent calls, which mostly wait for files to be closed; ``sync=False``
-    (``hoodie.mainstem.fsync=false``) leaves bytes in the memory of the data nodes.
+    ``client``: a client of hdfs-native; ``width``: the number of concurrent calls, which mostly wait for
+    files to be closed; ``sync=False`` (``hoodie.mainstem.fsync=false``) leaves bytes in the memory of the data
+    nodes.
     """
 
     links = False
@@ -322,9 +326,7 @@ class HdfsStorage:
     def put(self, path: str, data: Content, *, durable: bool) -> None:
         self._put_hidden(path, data, durable, self.rename_over)
 
-    def _put_hidden(
-        self, path: str, data: Content, durable: bool, end: Callable[[str, str], None]
-    ) -> None:
+    def _put_hidden(self, path: str, data: Content, durable: bool, end: Callable[[str, str], None]) -> None:
         """Write a file under a hidden name, which nobody else has; ``end`` gives it its real one."""
         hidden = _hidden_beside(path)
 

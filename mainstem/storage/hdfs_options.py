@@ -1,9 +1,9 @@
 """What users say of an HDFS cluster, and the client that they reach it by.
 
 A URL names a name node (``hdfs://HOST:PORT/PATH``), a name service (``hdfs://NAME/PATH``), or neither
-(``hdfs:///PATH``): then ``fs.defaultFS`` counts. Settings are those of ``core-site.xml`` and ``hdfs-site.xml``
-in ``HADOOP_CONF_DIR`` (else ``HADOOP_HOME/etc/hadoop``); options of the same names count before them. The user
-is that of the Kerberos ticket, else ``HADOOP_USER_NAME``, else the system's.
+(``hdfs:///PATH``): then ``fs.defaultFS`` counts. Settings are those of ``core-site.xml`` and
+``hdfs-site.xml`` in ``HADOOP_CONF_DIR`` (else ``HADOOP_HOME/etc/hadoop``); options of the same names count
+before them. The user is that of the Kerberos ticket, else ``HADOOP_USER_NAME``, else the system's.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A model of one publication by the fence of renames (``publish.rename_fence``): what becomes of one content.
 
-Not modelled is who may publish (``fence_model`` does that). Here the content is at one place, renames move it,
-and their requests and replies get lost, come late or are sent twice by the library. Meanwhile a later section
-may sweep the ticket, an archiver may remove what was published, and a sweeper what was swept long ago. The
+Not modelled is who may publish (``fence_model`` does that). Here the content is at one place, renames move
+it, and their requests and replies get lost, come late or are sent twice by the library. Meanwhile a later
+section may sweep the ticket, an archiver may remove what was published, and a sweeper what was swept long ago. The
 owner finds out, and reports ``ok``, ``failed`` (nothing was published; it then starts again, with another
 ticket) or ``unknown``. Neither of the first two may ever be wrong, not even later.
 
@@ -29,8 +29,8 @@ State = tuple[str, frozenset[tuple[str, str]], str, int, int, str]
 @dataclass(frozen=True)
 class Model:
     """Each False leaves out one thing that the fence does: ``takes_back`` a ticket before it reports failure;
-    ``looks`` for the content when a rename finds no source; ``elsewhere``: reports ``unknown`` if the content is
-    nowhere; ``other_ticket`` for the next attempt; ``ticket_first``: looks for the ticket before the target."""
+    ``looks`` for the content when a rename finds no source; ``elsewhere``: reports ``unknown`` if the content
+    is nowhere; ``other_ticket`` for the next attempt; ``ticket_first``: looks for it before the target."""
 
     takes_back: bool = True
     looks: bool = True
@@ -42,7 +42,9 @@ class Model:
     def order(self) -> tuple[str, ...]:
         """The steps of the doubt."""
         rest = ("see private", "see swept")
-        return ("see ticket", *rest, "see target") if self.ticket_first else ("see target", "see ticket", *rest)
+        return (
+            ("see ticket", *rest, "see target") if self.ticket_first else ("see target", "see ticket", *rest)
+        )
 
 
 def search(model: Model) -> tuple[int, set[str], str | None]:

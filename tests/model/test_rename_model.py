@@ -1,7 +1,7 @@
 """Goal: the fence of renames never reports a publication that did not happen, nor denies one that did.
 
-Method: every reachable state of ``rename_model`` is visited: requests and replies get lost, come late or twice,
-others sweep and archive. Then each rule is left out, and the search must find how that goes wrong.
+Method: every reachable state of ``rename_model`` is visited: requests and replies get lost, come late or
+twice, others sweep and archive. Then each rule is left out, and the search must find how that goes wrong.
 """
 
 from __future__ import annotations

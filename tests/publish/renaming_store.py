@@ -14,9 +14,9 @@ _HERE, _NO_REPLACE = -100, 1
 class RenamingStorage(LocalStorage):
     """``LocalStorage`` with ``storage.renames`` in the place of ``storage.links``.
 
-    ``faults``: what becomes of the next renames, one after another: ``""`` works; ``"repeated"`` takes effect,
-    and its repetition finds no source; ``"after"`` takes effect and reports trouble; ``"late"`` reports
-    trouble, and takes effect when ``arrive`` is called.
+    ``faults``: what becomes of the next renames, one after another: ``""`` works; ``"repeated"`` takes
+    effect, and its repetition finds no source; ``"after"`` takes effect and reports trouble; ``"late"``
+    reports trouble, and takes effect when ``arrive`` is called.
     """
 
     links = False

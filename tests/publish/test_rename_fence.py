@@ -1,4 +1,4 @@
-"""Goal: the fence of renames lets one section publish, loses no content, and is never wrong about the outcome.
+"""Goal: the fence of renames lets one section publish, loses no content, and never reports a wrong outcome.
 
 Method: two fences on a folder whose store renames and has no links; each fault of a rename at each place.
 ``tests/model`` checks the protocol, ``tests/stores/test_hdfs_tables.py`` runs it on HDFS.
@@ -203,7 +203,7 @@ def test_eight_fences_without_any_lock_publish_each_content_once(storage) -> Non
     def work(number: int) -> None:
         mine = fence(storage)
         for turn in range(10):
-            path, content = private(storage, f"{number}-{turn}".encode()), f"{number}-{turn}"
+            path = private(storage, f"{number}-{turn}".encode())
             while True:
                 try:
                     epoch = mine.enter(path)

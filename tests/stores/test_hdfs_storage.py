@@ -1,7 +1,7 @@
-"""Goal: HDFS keeps the contract of stores; what the fence and the locks rest on holds with eight clients at once.
+"""Goal: HDFS keeps the contract of stores; what the fence and the locks rest on holds with eight clients.
 
-Method: a name node and two data nodes of Hadoop 3.3.6 (``make stores`` installs them), a client for each racer.
-Trouble is real: safe mode, a killed data node, a writer that is killed while it writes, a fork.
+Method: a name node and two data nodes of Hadoop 3.3.6 (``make stores`` installs them), a client for each
+racer. Trouble is real: safe mode, a killed data node, a writer that is killed while it writes, a fork.
 """
 
 from __future__ import annotations
@@ -202,11 +202,12 @@ def test_the_cluster_is_found_by_the_files_of_hadoop(cluster: Hdfs, tmp_path: Pa
 def test_one_of_eight_creates_a_file(cluster: Hdfs) -> None:
     racers = clients(cluster, "tests/creates")
 
-    def create(number: int, storage: HdfsStorage) -> str:
-        storage.put_new(f"file-{turn}", b"" if turn % 2 else str(number).encode(), durable=False)
-        return "made"
-
     for turn in range(10):
+
+        def create(number: int, storage: HdfsStorage, turn: int = turn) -> str:
+            storage.put_new(f"file-{turn}", b"" if turn % 2 else str(number).encode(), durable=False)
+            return "made"
+
         assert sorted(race(racers, create)) == ["FileExistsError"] * (_CLIENTS - 1) + ["made"]
     assert all(not name.startswith(".") for name in racers[0].names(""))
 
@@ -349,7 +350,9 @@ def test_a_forked_child_is_refused_and_does_not_hang(storage: HdfsStorage) -> No
     child.join(20)
 
 
-@pytest.mark.parametrize("url", ["hdfs:relative", "hdfs://user@host/x", "hdfs://host/a/../b", "hdfs://host/a:b"])
+@pytest.mark.parametrize(
+    "url", ["hdfs:relative", "hdfs://user@host/x", "hdfs://host/a/../b", "hdfs://host/a:b"]
+)
 def test_a_url_that_names_no_place_is_refused(url: str) -> None:
     with pytest.raises(Invalid):
         location_of(url)

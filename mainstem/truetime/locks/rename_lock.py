@@ -25,6 +25,7 @@ import socket
 import threading
 import weakref
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mainstem.errors import CorruptTable, LeaseLost, Unavailable
@@ -144,9 +145,7 @@ class RenameLock:
 
     weaker: str | None = None
 
-    def __init__(
-        self, options: LockOptions, storage: Storage, *, clock: Clock, random: Randomness
-    ) -> None:
+    def __init__(self, options: LockOptions, storage: Storage, *, clock: Clock, random: Randomness) -> None:
         self.identity = options.identity
         self.options = options
         self.storage = storage
@@ -217,7 +216,7 @@ class RenameLock:
                 held_by = self._judge(private)
                 if held_by is None:
                     continue
-                left_ms = patience.left_ms(held_by, lambda waited_ms: self._refusal(waited_ms, held_by))
+                left_ms = patience.left_ms(held_by, partial(self._refusal, held_by))
                 self.clock.sleep_ms(min(left_ms, pause_ms * (0.5 + self.random.getrandbits(16) / 2**16)))
                 pause_ms = min(2 * pause_ms, _PAUSE_MS[1])
             raise AssertionError("unreachable")
@@ -304,7 +303,7 @@ class RenameLock:
             else:
                 renames(self.storage).rename_new(aside, self.path)
 
-    def _refusal(self, waited_ms: float, held_by: str) -> str:
+    def _refusal(self, held_by: str, waited_ms: float) -> str:
         return (
             f"{self.place} is held by {held_by}, waited {waited_ms / 1000:.1f} s ({WAIT_MS} and {RETRIES}"
             f" times). Nothing was written. If that writer is gone: {FOREIGN_EXPIRE_MIN} lets files of Java"
