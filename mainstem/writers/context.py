@@ -147,8 +147,10 @@ def open_context(
     given: Mapping[str, str] | None = None,
     identity: str | None = None,
     fence: Fence,
+    lock_free: bool = False,
 ) -> WriterContext:
-    """Put the parts together. ``config`` already includes ``given``; ``identity``: the table's.
+    """Put the parts together. ``config`` already includes ``given``; ``identity``: the table's;
+    ``lock_free``: see ``Publisher``.
 
     Raises ``Invalid`` for a LOCAL table without a zone.
     """
@@ -177,6 +179,7 @@ def open_context(
         fence,
         wait_ms=options.skew_ms,
         exclusive=config.exclusive,
+        lock_free=lock_free,
     )
     heartbeats = heartbeats_of(seams, options)
     return WriterContext(
