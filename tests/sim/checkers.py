@@ -109,6 +109,12 @@ class Watch:
         times = (inode.mtime for name, inode in fence.items() if inode and name.startswith("epoch-"))
         return max(times, default=0.0)
 
+    def foreign_noted(self) -> bool:
+        """Whether another kind of writer was noted on the table."""
+        if self.gate is not None:
+            return self.gate.foreign
+        return self.disk.exists(f"{_FENCE}/foreign")
+
     # -- events -----------------------------------------------------------------------------------
 
     def _event(self, event: str, path: str, source: str = "") -> None:
@@ -585,6 +591,10 @@ class Audit:
         # The epoch, and at most three notes; a crash of the machine may bring an older one back.
         if len(fence) > 5 + self.watch.world.counts.host_crashes:
             raise Violation("constant files", f"the fence folder holds {sorted(fence)}")
+        contents = self.disk.folders.get(".hoodie/.mainstem/decided", {})
+        named = [] if self.watch.gate is None else self.watch.gate.contents()
+        if left := sorted(set(contents) - set(named)):
+            raise Violation("constant files", f"contents of decisions are left: {left}")
 
 
 def _newest(names: Iterable[TimelineName | None]) -> str:

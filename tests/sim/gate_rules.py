@@ -45,6 +45,16 @@ class GateRules:
         self._now: dict[str, Any] = {}
         self._swapped_at = 0.0
 
+    @property
+    def foreign(self) -> bool:
+        """Whether another kind of writer was noted."""
+        return bool(self._now.get("foreign"))
+
+    def contents(self) -> list[str]:
+        """Names of the objects with contents that the gate names."""
+        prepared = (item.get("prepared") for item in self._now.get("pending", []))
+        return [path.rpartition("/")[2] for path in prepared if path is not None]
+
     def changed(self, event: str) -> None:
         """The gate was made, swapped or removed."""
         if event == "deleted":
