@@ -8,6 +8,8 @@
 `--outcomes FOLDER` notes there, for `.ci/run`, which tests failed. Tests in `NOTHING_LOST` and those with
 that mark look for lost, doubled or changed rows while processes die: a failure of theirs counts at once.
 
+`--objects` runs tests on tables in an object store whose objects are files of the test's folder.
+
 Tests with hypothesis try the same examples every time; `--hypothesis-profile=search` looks for new ones.
 """
 
@@ -16,7 +18,9 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -51,7 +55,23 @@ NOTHING_LOST = {
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--support-report", metavar="FILE", help="add what passed tests prove to this JSON file")
     parser.addoption("--at-once", action="store_true", help="tell failures when they happen, too")
+    parser.addoption(
+        "--objects", action="store_true", help="paths are object stores: no links, no renames, but swaps"
+    )
     parser.addoption("--outcomes", metavar="FOLDER", help="note there which tests failed")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def objects_for_paths(pytestconfig: pytest.Config) -> Iterator[None]:
+    """With ``--objects`` every table of this process that is given by a path lies in an object store."""
+    if not pytestconfig.getoption("--objects"):
+        yield
+        return
+    from mainstem.storage import backends
+    from tests.storage.folder_objects import folder_objects
+
+    with patch.dict(backends.BACKENDS, file=folder_objects):
+        yield
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -13,6 +13,7 @@ import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from small_table import content, rows
@@ -20,13 +21,15 @@ from small_table import content, rows
 import mainstem
 from mainstem.api.table import Table
 from mainstem.errors import Invalid, MainstemError, RolledBack, Unavailable
+from mainstem.storage.backends import storage_of
 from mainstem.storage.local import LocalStorage
+from mainstem.storage.location import Location
 from mainstem.writers.stream_guard import StreamGuard
 from mainstem.writers.transaction import Transaction
 
 CALLS = (
     "read", "read_range", "stat", "names", "entries", "put_new", "upload", "settle", "link", "same_file",
-    "rename", "renew", "delete", "delete_tree", "make_folder", "sync_folder",
+    "rename", "renew", "delete", "delete_tree", "make_folder", "sync_folder", "read_tagged", "swap",
 )  # fmt: skip
 
 
@@ -90,9 +93,10 @@ class Lock(Wrapped):
 def interrupted(table: Table, plan: Plan) -> Table:
     """The same table, opened anew behind ``plan``."""
     real = mainstem.open_table(table.path)
-    storage = LocalStorage(table.path, sync=False)
+    storage: Any = storage_of(Location("file", "", table.path), sync=False)
     for name in CALLS:
-        setattr(storage, name, plan.around(name, getattr(storage, name)))
+        if hasattr(storage, name):
+            setattr(storage, name, plan.around(name, getattr(storage, name)))
     clock = Wrapped(real.opened.seams.clock, plan, "now_ms", "sleep_ms")
     lock = Lock(real.opened.seams.lock, plan)
     seams = dataclasses.replace(real.opened.seams, storage=storage, clock=clock, lock=lock)
