@@ -78,7 +78,6 @@ class Births(Simulation):
     def build(self) -> None:
         self.disk.watchers.clear()  # the rules of one life's timeline are looked at by the other scenarios
         self.disk.watchers.append(self._event)
-        self.published_by = "created" if isinstance(self.disk, Bucket) else "linked"
         self.life = Life(0)
         self.lives = [self.life]
         self.life_of: dict[str, Life] = {}
@@ -117,7 +116,7 @@ class Births(Simulation):
             self.life_of.setdefault(note, self.life)
         elif path == paths.PROPERTIES:
             self._properties(event)
-        elif folder == paths.TIMELINE and event == self.published_by:
+        elif folder == paths.TIMELINE and self._is_published(event, name):
             self._only_its_own(path)
             done = plain.timeline_name(name)
             if done is not None and done.state == "completed" and done.action == "deltacommit":
@@ -126,6 +125,15 @@ class Births(Simulation):
             self._only_its_own(path)
         elif event == "deleted":
             self._deleted(path, folder, name)
+
+    def _is_published(self, event: str, name: str) -> bool:
+        """Whether a section publishes this file: by a link, on a store by a put. What begins is put, too."""
+        if not isinstance(self.disk, Bucket):
+            return event == "linked"
+        instant = plain.timeline_name(name)
+        if event != "created" or instant is None or instant.state == "inflight":
+            return False
+        return instant.state == "completed" or instant.action != "deltacommit"
 
     def _properties(self, event: str) -> None:
         if event in ("linked", "created") and not self._is_stranger():

@@ -137,7 +137,7 @@ class Watch:
         elif path == TIMELINE:
             self._listed()
         elif path == GATE and self.gate is not None:
-            self.gate.changed(event)
+            self.gate.changed(event, self._who())
         elif self.gate is not None and path in self.gate.decided and event != "deleted":
             self.gate.visible(path)  # on the metadata table's timeline
         elif (marker := _EPOCH.match(path)) and event != "deleted":
@@ -154,6 +154,11 @@ class Watch:
         if self.world.current is not None:
             return self.world.current.process
         return self.disk.sender if isinstance(self.disk, Bucket) else None
+
+    def _decider(self, path: str) -> Process | None:
+        """Who publishes this file: on a store not always who puts it."""
+        decided = None if self.gate is None else self.gate.decided.get(path)
+        return self._who() if decided is None else decided.by
 
     def _new_name(self, event: str, path: str) -> None:
         if event == "replaced" or path in self._made:
@@ -286,9 +291,9 @@ class Watch:
         plan = self.disk.need(f"{TIMELINE}/{name.requested}.rollback.requested")
         target = plain.container(bytes(plan.data))["instantToRollback"]["commitTime"]
         beat, promised = self.disk.get(f"{HEARTBEATS}/{target}"), self.promised_ms(target)
-        actor = self.world.current
+        by = self._decider(f"{TIMELINE}/{name.requested}.rollback.requested")
         # A plan of a service is its executor's, who need not be who made it.
-        own = actor is not None and actor.process in (self._owner.get(target), *self._claims.get(target, ()))
+        own = by is not None and by in (self._owner.get(target), *self._claims.get(target, ()))
         if own or beat is None or promised is None or any(p.requested == target for p in self.published):
             return
         silent = self.entered_at(f"{TIMELINE}/{name.requested}.rollback.requested") - beat.mtime
@@ -322,7 +327,9 @@ class Watch:
                 "time order", f"{name.requested} requested after {self._newest} became visible"
             )
         self.requested.add(name.requested)
-        self._owner[name.requested] = self._who()
+        self._owner[name.requested] = self._decider(
+            f"{TIMELINE}/{name.requested}.{name.action}.{name.state}"
+        )
         if name.action != "deltacommit":
             self._newest = max(self._newest, name.requested)
         if name.action == "deltacommit" and name.requested not in self._claims:

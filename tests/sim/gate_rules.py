@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.sim.sim_storage import Disk
-from tests.sim.world import Violation, World
+from tests.sim.world import Process, Violation, World
 
 GATE = ".hoodie/.mainstem/gate.json"
 _PAST_MAX = 64
@@ -26,11 +26,12 @@ _PAST_MAX = 64
 @dataclass
 class Decided:
     """A new file that a swap decided. ``entered``: the store's time of the swap before, which is when the section
-    that decided entered, or earlier."""
+    that decided entered, or earlier. ``by``: who decided, and need not be who puts it."""
 
     epoch: int
     sha256: str
     entered: float
+    by: Process | None
 
 
 class GateRules:
@@ -55,7 +56,7 @@ class GateRules:
         prepared = (item.get("prepared") for item in self._now.get("pending", []))
         return [path.rpartition("/")[2] for path in prepared if path is not None]
 
-    def changed(self, event: str) -> None:
+    def changed(self, event: str, by: Process | None) -> None:
         """The gate was made, swapped or removed."""
         if event == "deleted":
             raise Violation("gate", "the gate was removed")
@@ -70,7 +71,7 @@ class GateRules:
         entered, self._swapped_at = self._swapped_at, found.mtime
         for item in after["pending"]:
             if "was" not in item:
-                self.decided[item["target"]] = Decided(after["epoch"], item["sha256"], entered)
+                self.decided[item["target"]] = Decided(after["epoch"], item["sha256"], entered, by)
         self._now = after
 
     def _carried_out(self, before: dict[str, Any], after: dict[str, Any]) -> None:
