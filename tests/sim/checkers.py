@@ -49,7 +49,13 @@ class Publication:
 
 
 class Watch:
-    """Rules that hold at every moment, checked at every change of a name."""
+    """Rules that hold at every moment, checked at every change of a name.
+
+    ``returns``: on a store, whether a late put may also bring back what a restore or a rollback took back.
+    Without it, only what was archived comes back.
+    """
+
+    returns = False
 
     def __init__(self, world: World, disk: Disk, *, fenced: bool = True) -> None:
         self.world = world
@@ -132,6 +138,8 @@ class Watch:
             claims = self._claims.setdefault(path.rpartition("/")[2], [])
             if claims[-1:] != [who]:
                 claims.append(who)
+        if self.gate is not None and event in ("created", "replaced"):
+            self.gate.replaced(path, event)
         if path.startswith(f"{TIMELINE}/"):
             self._timeline(event, path, source)
         elif path == TIMELINE:
@@ -238,6 +246,9 @@ class Watch:
             return True
         if path in self._shown:
             self._gone[path] = self._shown[path]
+            if not self.returns and all(row.requested != name.requested for row in plain.archived(self.disk)):
+                assert isinstance(self.disk, Bucket)
+                self.disk.closed.add(path)
         if name.state == "completed" or name.action != "deltacommit":
             return False
         actor, had = self.world.current, self._had.get(name.requested, set())
