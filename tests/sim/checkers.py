@@ -51,8 +51,8 @@ class Publication:
 class Watch:
     """Rules that hold at every moment, checked at every change of a name.
 
-    ``returns``: on a store, whether a late put may also bring back what a restore or a rollback took back.
-    Without it, only what was archived comes back.
+    ``returns``: on a store, whether a late put may also bring back what a restore or a rollback took back, and
+    plans that were archived. Without it, only completed instants that were archived come back.
     """
 
     returns = False
@@ -246,7 +246,8 @@ class Watch:
             return True
         if path in self._shown:
             self._gone[path] = self._shown[path]
-            if not self.returns and all(row.requested != name.requested for row in plain.archived(self.disk)):
+            archived = any(row.requested == name.requested for row in plain.archived(self.disk))
+            if not self.returns and not (archived and name.state == "completed"):
                 assert isinstance(self.disk, Bucket)
                 self.disk.closed.add(path)
         if name.state == "completed" or name.action != "deltacommit":
