@@ -62,6 +62,10 @@ class SkewWait:
                 return self._wait_ms
         return self._wait_ms if undecided else 0
 
+    def note_own(self, *names: str) -> None:
+        """Files that this process makes need not be read to know whose they are."""
+        self._known.update(names)
+
     def _is_ours(self, name: str, timeline: ActiveTimeline) -> bool | None:
         """True for our files and non-instants, None for an instant that does not show its writer yet."""
         instant = parse_instant(name)

@@ -92,6 +92,10 @@ class StoreUpload:
             self._contents[0] += memoryview(part).cast("B")
         self.size = total
 
+    def forget(self) -> None:
+        """Drop the content: nothing is put (``storage.protocol.drop``)."""
+        self._contents.clear()
+
     def close(self, *, durable: bool) -> None:
         try:
             content = self._contents.pop()

@@ -146,8 +146,10 @@ def open_context(
     given: Mapping[str, str] | None = None,
     identity: str | None = None,
     fence: Fence,
+    lock_free: bool = False,
 ) -> WriterContext:
-    """Put the parts together. ``config`` already includes ``given``; ``identity``: the table's.
+    """Put the parts together. ``config`` already includes ``given``; ``identity``: the table's;
+    ``lock_free``: see ``Publisher``.
 
     Raises ``Invalid`` for a LOCAL table without a zone.
     """
@@ -156,8 +158,8 @@ def open_context(
     check_expressions(seams.storage, config)
     if not has_links(seams.storage) and not has_swaps(seams.storage):
         raise Unsupported(
-            "the storage has neither atomic hard links nor conditional puts, one of which the completion fence"
-            " needs",
+            "the storage has neither atomic hard links nor conditional puts, one of which the completion"
+            " fence needs",
             table=base,
         )
     zone = config.zone(options.zone)
@@ -176,6 +178,7 @@ def open_context(
         fence,
         wait_ms=options.skew_ms,
         exclusive=config.exclusive,
+        lock_free=lock_free,
     )
     heartbeats = heartbeats_of(seams, options)
     return WriterContext(
