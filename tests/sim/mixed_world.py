@@ -137,7 +137,7 @@ class Mixed(Tables):
     def _audit(self, table: Table) -> None:
         super()._audit(table)
         strange = any(i.writer == "j1" for i in self.audit.committed())
-        noticed = self.disk.exists(f"{paths.FENCE}/foreign")
+        noticed = self.watch.foreign_noted()
         if self.exclusive and strange and not noticed:
             raise Violation("strangers", "another kind of writer was not noticed")
 
