@@ -63,6 +63,8 @@ class RenameEpoch(LinkEpoch):
     ) -> None:
         super().__init__(storage, number, identity, content, table)
         self._homes = homes
+        self._identity = identity
+        self._replacements = 0
         #: ticket -> private file whose content it is, as long as it may be taken back
         self._taken: dict[str, str] = {}
 
@@ -133,6 +135,12 @@ class RenameEpoch(LinkEpoch):
 
     def published_ahead(self, target: str) -> bool:
         return False
+
+    def place_ticket(self, prepared: str) -> None:
+        """Each replacement has a ticket of its own: a rename of the one before may still be on its way."""
+        self._replacements += 1
+        self.ticket = paths.ticket(self.number, f"{self._identity}b{self._replacements:x}")
+        super().place_ticket(prepared)
 
     def put_in_place(self, target: str) -> None:
         before = self._storage.stat(self.ticket)

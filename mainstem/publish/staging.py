@@ -36,7 +36,7 @@ from mainstem.storage import maps, paths
 from mainstem.storage import protocol as storage_protocol
 from mainstem.storage.links import has_links, links
 from mainstem.storage.protocol import Storage, Upload
-from mainstem.storage.renames import has_renames, move_new, move_over
+from mainstem.storage.renames import has_renames, move_new, move_over, was_moved
 from mainstem.storage.swaps import has_swaps, swappable
 from mainstem.truetime.seams import Randomness, Seams
 
@@ -145,6 +145,8 @@ def is_same(storage: Storage, private: str, target: str) -> bool:
     """Whether both names exist and name one file: then a ``put`` that failed took effect after all."""
     if has_links(storage):
         return links(storage).same_file(private, target)
+    if has_renames(storage) and was_moved(storage, private, target):
+        return True
     try:
         return maps.view(storage, private) == maps.view(storage, target)
     except FileNotFoundError:

@@ -167,8 +167,8 @@ def _of_hdfs_url(rest: str, text: str) -> Location:
     parts = [part for part in path.split("/") if part]
     if slash != "/" or "@" in authority:
         raise Invalid(
-            f"path {text!r}: expected hdfs://HOST:PORT/PATH, hdfs://NAMESERVICE/PATH or hdfs:///PATH; the user"
-            " is that of the Kerberos ticket, or HADOOP_USER_NAME"
+            f"path {text!r}: expected hdfs://HOST:PORT/PATH, hdfs://NAMESERVICE/PATH or hdfs:///PATH; the"
+            " user is that of the Kerberos ticket, or HADOOP_USER_NAME"
         )
     if _NO_KEY.search(rest) or any(part in (".", "..") or ":" in part for part in parts):
         raise Invalid(f"path {text!r}: expected no '.', no '..', no ':' and no control characters")

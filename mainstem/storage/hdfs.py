@@ -189,8 +189,8 @@ class HdfsStorage:
     """``Storage`` below one folder of a cluster.
 
     ``client``: a client of hdfs-native; ``width``: the number of concurrent calls, which mostly wait for
-    files to be closed; ``sync=False`` (``hoodie.mainstem.fsync=false``) leaves bytes in the memory of the data
-    nodes.
+    files to be closed; ``sync=False`` (``hoodie.mainstem.fsync=false``) leaves bytes in the memory of the
+    data nodes.
     """
 
     links = False

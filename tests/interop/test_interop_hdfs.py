@@ -1,7 +1,7 @@
 """Goal: Java Hudi reads a table on HDFS that mainstem wrote, and writes it beside mainstem's writers.
 
-Method: Hadoop 3.3.6 in a process (``make stores`` installs it; without it the test is skipped), the file-system
-lock in the table. Java and two threads of ours upsert the same keys at the same moment; services run.
+Method: Hadoop 3.3.6 in a process (``make stores`` installs it; without it the test is skipped), the
+file-system lock in the table. Java and two threads of ours upsert the same keys at the same moment; services run.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def test_java_reads_and_writes_beside_us_on_hdfs(java: JavaHudi, cluster: Hdfs) 
     singles = {f"{by}-{number}" for by, number in written}
     assert singles | {f"all-{n}" for n in range(10)} == set(ours["id"].to_pylist())
     newest = max(number * 10 + len(by) for by, number in written)
-    shared = [ts for key, ts in zip(ours["id"].to_pylist(), ours["ts"].to_pylist()) if key.startswith("all-")]
+    shared = [row["ts"] for row in ours.to_pylist() if row["id"].startswith("all-")]
     assert shared == [newest] * 10
 
 

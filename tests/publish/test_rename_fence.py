@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from mainstem.errors import CorruptTable, LeaseLost, OutcomeUnknown, Unavailable
+from mainstem.publish import staging
 from mainstem.publish.rename_fence import RenameFence
 from mainstem.storage import paths
 from mainstem.truetime.clock import SystemClock
@@ -226,3 +227,28 @@ def test_eight_fences_without_any_lock_publish_each_content_once(storage) -> Non
     published = [content_at(storage, f"{paths.TIMELINE}/{n}") for n in storage.names(paths.TIMELINE)]
     assert sorted(published) == sorted(f"{n}-{t}".encode() for n in counts for t in range(10))
     assert storage.names(paths.PREPARED) == [] and set(counts.values()) == {10}
+
+
+def test_a_section_that_runs_again_finds_what_its_first_run_moved(storage) -> None:
+    path, other = private(storage), private(storage, b"other")
+    assert staging.put_once(storage, path, "base") and not staging.put_once(storage, path, "base")
+    assert staging.is_same(storage, path, "base")
+    staging.put_anew(storage, path, "base")
+    assert content_at(storage, "base") == b"content"
+    staging.put_anew(storage, other, "base")
+    assert content_at(storage, "base") == b"other" and not staging.is_same(storage, path, "base")
+    with pytest.raises(FileNotFoundError):
+        staging.put(storage, path, "base")
+
+
+def test_replacements_of_one_section_do_not_meet(storage) -> None:
+    for name in ("one", "two"):
+        storage.put(name, b"old", durable=True)
+    epoch = fence(storage).enter()
+    epoch.place_ticket(private(storage, b"first"))
+    storage.faults = ["late"]
+    with pytest.raises(Unavailable):
+        epoch.put_in_place("one")
+    epoch.replace(private(storage, b"second"), "two")
+    storage.arrive()
+    assert content_at(storage, "one") == b"old" and content_at(storage, "two") == b"second"

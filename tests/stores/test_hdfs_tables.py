@@ -21,6 +21,7 @@ import pytest
 
 import mainstem
 from mainstem.errors import LeaseLost, LockUnavailable, MainstemError, Unavailable
+from mainstem.publish.rename_fence import RenameFence
 from mainstem.storage import paths
 from mainstem.storage.hdfs import HdfsStorage
 from mainstem.truetime.clock import SystemClock
@@ -243,3 +244,42 @@ def test_a_lock_in_safe_mode_is_unavailable_by_name(cluster: Hdfs) -> None:
     finally:
         cluster.tell("safemode off")
     ours.acquire().release()
+
+
+# -- the fence -------------------------------------------------------------------------------------------
+
+
+def test_eight_fences_without_any_lock_publish_each_content_once(cluster: Hdfs) -> None:
+    storage = cluster.storage("fences")
+    for folder in (paths.TIMELINE, paths.PREPARED, paths.FENCE):
+        storage.make_folder(folder)
+    published: list[str] = []
+
+    def work(number: int) -> None:
+        mine = RenameFence(cluster.storage("fences"), SystemClock(), random.Random())
+        for turn in range(4):
+            path = paths.prepared(f"{number}-{turn}", "0")
+            storage.put_new(path, f"{number}-{turn}".encode(), durable=False)
+            while True:
+                try:
+                    epoch = mine.enter(path)
+                except LeaseLost:
+                    continue
+                try:
+                    epoch.publish(f"{paths.TIMELINE}/{len(storage.names(paths.TIMELINE)):06}")
+                    published.append(f"{number}-{turn}")
+                    break
+                except (LeaseLost, FileExistsError):
+                    time.sleep(random.random() / 20)
+                finally:
+                    epoch.leave()
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    names = storage.names(paths.TIMELINE)
+    contents = [storage.read(f"{paths.TIMELINE}/{name}", max_bytes=9).decode() for name in names]
+    assert sorted(contents) == sorted(published) and len(published) == 32
+    assert storage.names(paths.PREPARED) == []
