@@ -1,7 +1,8 @@
 """Goal: Java Hudi reads a table on HDFS that mainstem wrote, and writes it beside mainstem's writers.
 
 Method: Hadoop 3.3.6 in a process (``make stores`` installs it; without it the test is skipped), the
-file-system lock in the table. Java and two threads of ours upsert the same keys at the same moment; services run.
+file-system lock in the table. Java and two threads of ours upsert the same keys at the same moment; services
+run.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import ctypes
 import os
 
 from mainstem.storage.local import LocalStorage
+from mainstem.storage.location import Location
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _HERE, _NO_REPLACE = -100, 1
@@ -60,3 +61,8 @@ class RenamingStorage(LocalStorage):
         if _LIBC.renameat2(_HERE, names[0], _HERE, names[1], flags) != 0:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number), source)
+
+
+def renaming_store(location: Location, sync: bool) -> RenamingStorage:
+    """For ``storage.backends.BACKENDS``."""
+    return RenamingStorage(location.path)
