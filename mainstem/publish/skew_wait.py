@@ -68,8 +68,8 @@ class SkewWait:
     def _judged(
         self, names: Sequence[str], timeline: ActiveTimeline
     ) -> Iterable[tuple[str, bool | None]]:
-        """Whether each of these files is ours. On a store, where each look is a request, one file of an instant
-        speaks for the others, and the looks are made at the same time."""
+        """Whether each of these files is ours. On a store, where each look is a request, one file of an
+        instant speaks for the others, and the looks are made at the same time."""
         if not has_swaps(self._storage):
             return ((name, self._is_ours(name, timeline)) for name in names)
         speakers: dict[str, str] = {}
@@ -77,7 +77,7 @@ class SkewWait:
             instant = parse_instant(name)
             if instant is not None and instant.requested not in self._ours:
                 held = speakers.get(instant.requested)
-                if held is None or "_" not in held and instant.state != REQUESTED:
+                if held is None or ("_" not in held and instant.state != REQUESTED):
                     speakers[instant.requested] = name
         chosen = list(speakers.items())
         verdicts = side_by_side(self._storage, lambda one: self._is_ours(one[1], timeline), chosen)
