@@ -558,9 +558,12 @@ class Publisher:
     def _take_back(self, action: str, heartbeats: Heartbeats, tried: list[_Try]) -> None:
         """Remove requests and heartbeats of attempts that failed: there is nothing else of these writes."""
         while tried:
-            if tried[-1].put:
-                _quietly(lambda: self._remove_request(f"{tried[-1].time}.{action}.{REQUESTED}"))
-            heartbeats.stop(tried.pop().time)
+            one = tried.pop()
+            try:
+                if one.put:
+                    _quietly(lambda: self._remove_request(f"{one.time}.{action}.{REQUESTED}"))  # noqa: B023
+            finally:  # an interrupt must not leave a heart that beats for nothing
+                heartbeats.stop(one.time)
 
     def _remove_request(self, name: str) -> None:
         """Remove a request, unless the timeline shows more of its instant: then it is another writer's."""
