@@ -105,8 +105,13 @@ class WriterContext:
     def properties(self, section: object = None) -> TableConfig:
         """``hoodie.properties`` as they are now. In one section under the lock they are read only once."""
         if section is None or self.last_read is None or self.last_read[0] is not section:
-            self.last_read = (section, load_config(self.seams.storage))
+            read = getattr(section, "beside", None)
+            self.last_read = (section, read if isinstance(read, TableConfig) else self.read_properties())
         return self.last_read[1]
+
+    def read_properties(self) -> TableConfig:
+        """``hoodie.properties``, read now: for ``Publisher.publish(beside=...)``."""
+        return load_config(self.seams.storage)
 
     @property
     def newest_properties(self) -> TableConfig:
