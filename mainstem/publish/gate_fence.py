@@ -64,7 +64,7 @@ from mainstem.publish.gate import GATE_BYTES_MAX, INLINE_BYTES_MAX, Gate, Item, 
 from mainstem.publish.staging import delete_quietly
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
-from mainstem.storage.swaps import Tag, swappable
+from mainstem.storage.swaps import Tag, swap_once, swappable
 from mainstem.timeline.instant import parse_instant
 from mainstem.truetime.clock import Clock
 from mainstem.truetime.seams import Randomness
@@ -73,6 +73,8 @@ from mainstem.truetime.seams import Randomness
 _TRIES_MAX = 3
 # How often the gate is swapped for a note, or to enter, while others swap it too.
 _ENTRIES_MAX = 20
+# What was read this long ago need not be read again to enter: if it is old, the swap finds out.
+_FRESH_MS = 1000.0
 # A decision older than this may have been carried out by others, and its files may have been archived.
 _LOOK_AGAIN_MS = 10_000
 
@@ -93,6 +95,8 @@ class _GateObject:
         self.carried_out = ""
         #: nonce that this process's latest section left
         self.left = ""
+        # what a section that was overtaken has just read, and when: the next one enters by it
+        self._found: tuple[Gate, Tag, float] | None = None
 
     def nonce(self) -> str:
         """128 random bits."""
@@ -127,7 +131,7 @@ class _GateObject:
         why = ""
         for one in (*[after] * _TRIES_MAX, before.after(self.nonce())):
             try:
-                new = self._swaps.swap(paths.GATE, one.encode(), tag)
+                new = swap_once(self.storage, paths.GATE, one.encode(), tag)
                 found = None if new is None else (one, new)
             except OSError as error:
                 why, found = str(error), None
@@ -150,6 +154,7 @@ class _GateObject:
                         f"the gate could not be swapped: {why}; nothing was published",
                         table=self.storage.base,
                     )
+                self._found = (*found, self._clock.monotonic_ms())
                 raise LeaseLost(
                     f"epoch {before.epoch} of the gate was superseded by epoch {found[0].epoch}",
                     table=self.storage.base,
@@ -183,7 +188,11 @@ class _GateObject:
         """Steps 1 and 2: the gate, whose decision is carried out, and the timeline's names, if it was listed
         for that."""
         read_ms = self._clock.monotonic_ms()
-        gate, tag = self.read()
+        found, self._found = self._found, None
+        if found is not None and read_ms - found[2] < _FRESH_MS:
+            gate, tag, read_ms = found
+        else:
+            gate, tag = self.read()
         try:
             gate, listed = self.carry_out(gate, read_ms)
         except OSError as error:

@@ -41,6 +41,7 @@ from mainstem.publish.skew_wait import MixedWritersWarning, SkewWait
 from mainstem.storage import paths
 from mainstem.storage.links import NotDurable
 from mainstem.storage.protocol import Storage
+from mainstem.storage.side_by_side import side_by_side
 from mainstem.storage.swaps import has_swaps
 from mainstem.timeline.active import ActiveTimeline, TimelineReader
 from mainstem.timeline.instant import DELTACOMMIT, INFLIGHT, REQUESTED, RESTORE, parse_instant
@@ -114,6 +115,8 @@ class Section:
     epoch: Epoch
     #: the store's own clock at the entry, or a little earlier, in milliseconds
     store_now_ms: Callable[[], int]
+    #: what ``beside`` returned, which ran after the entry; None where it did not run
+    beside: object = None
 
 
 @dataclass(frozen=True)
@@ -155,6 +158,7 @@ class _Order(Generic[T]):
     ahead: Ahead | None
     folder: str
     keeps_time: bool
+    beside: Callable[[], object] | None
 
     @property
     def on_both(self) -> bool:
@@ -303,6 +307,7 @@ class Publisher:
         ahead: Ahead | None = None,
         folder: str = paths.TIMELINE,
         keeps_time: bool = False,
+        beside: Callable[[], object] | None = None,
     ) -> Published[T]:
         """Publish one file. ``target(time)`` names it inside the timeline folder.
 
@@ -313,12 +318,13 @@ class Publisher:
         ``ahead``: a file of the metadata table that is published first. ``folder``: the timeline that gets
         the file; if it is the metadata table's, the time lies above both timelines. ``keeps_time``: if
         the file is named after its time, note that beside the fence first, for writers that list the data
-        table's timeline only.
+        table's timeline only. ``beside``: a read that ``decide`` needs (``Section.beside``); a store makes it
+        while it lists the timeline.
 
         Raises ``LockUnavailable``, ``LeaseLost`` (superseded many times, nothing published),
         ``OutcomeUnknown`` (the link failed, and may or may not have taken effect).
         """
-        order = _Order(target, prepared, decide, before_link, ahead, folder, keeps_time)
+        order = _Order(target, prepared, decide, before_link, ahead, folder, keeps_time, beside)
         published, held = self._attempts("publishing", self._section, order)
         return replace(published, held=held)
 
@@ -337,11 +343,11 @@ class Publisher:
         epoch = self._fence.enter(content, None if ahead is None else ahead.prepared)
         try:
             # 3. List the timeline. It shows everything that others published; the caller decides by it.
-            timeline = self._reader.load(epoch.listed)
+            timeline, beside = self._look(epoch, order)
             self._refuse_unlocked(lease, epoch.notes)
             if planned_on is not None and _changed(planned_on, timeline):
                 raise LeaseLost("an instant completed, or another plan appeared, while the plan was made")
-            decision = order.decide(Section(timeline, epoch, epoch.now_ms))
+            decision = order.decide(Section(timeline, epoch, epoch.now_ms, beside))
             if decision is not None:
                 return Published(decision=decision)
             self._refuse_beside_restore(timeline, order)
@@ -384,6 +390,14 @@ class Publisher:
         lease.check()
         target, folders = f"{paths.METADATA_TIMELINE}/{ahead.name(time)}", ahead.folders
         self._link(lambda to: epoch.publish_ahead(to, folders), epoch.published_ahead, target, folders)
+
+    def _look(self, epoch: Epoch, order: _Order[T]) -> tuple[ActiveTimeline, object]:
+        """The timeline and what ``beside`` reads, at the same time where both are requests."""
+        if order.beside is None or not self.remembers:
+            return self._reader.load(epoch.listed), None
+        looks: list[Callable[[], object]] = [order.beside, lambda: self._reader.load(epoch.listed)]
+        beside, _ = side_by_side(self._seams.storage, lambda look: look(), looks)
+        return self._reader.last, beside
 
     def _refuse_unlocked(self, lease: Lease, notes: Notes) -> None:
         """Run the section again under the lock once another kind of writer was seen, which knows no fence."""
@@ -544,9 +558,12 @@ class Publisher:
     def _take_back(self, action: str, heartbeats: Heartbeats, tried: list[_Try]) -> None:
         """Remove requests and heartbeats of attempts that failed: there is nothing else of these writes."""
         while tried:
-            if tried[-1].put:
-                _quietly(lambda: self._remove_request(f"{tried[-1].time}.{action}.{REQUESTED}"))
-            heartbeats.stop(tried.pop().time)
+            one = tried.pop()
+            try:
+                if one.put:
+                    _quietly(lambda: self._remove_request(f"{one.time}.{action}.{REQUESTED}"))  # noqa: B023
+            finally:  # an interrupt must not leave a heart that beats for nothing
+                heartbeats.stop(one.time)
 
     def _remove_request(self, name: str) -> None:
         """Remove a request, unless the timeline shows more of its instant: then it is another writer's."""

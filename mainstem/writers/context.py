@@ -96,6 +96,10 @@ class WriterContext:
         name, text = self.own_schema
         return text if name and timeline.newest_completed == name else None
 
+    def others_may_write(self) -> bool:
+        """Whether the table is not declared exclusive to mainstem, or another engine was seen anyway."""
+        return self.publisher.foreign_seen() or not self.config.exclusive
+
     def check_same_table(self) -> None:
         """Check, outside the lock, that this is still the table that was opened.
 
@@ -106,8 +110,13 @@ class WriterContext:
     def properties(self, section: object = None) -> TableConfig:
         """``hoodie.properties`` as they are now. In one section under the lock they are read only once."""
         if section is None or self.last_read is None or self.last_read[0] is not section:
-            self.last_read = (section, load_config(self.seams.storage))
+            read = getattr(section, "beside", None)
+            self.last_read = (section, read if isinstance(read, TableConfig) else self.read_properties())
         return self.last_read[1]
+
+    def read_properties(self) -> TableConfig:
+        """``hoodie.properties``, read now: for ``Publisher.publish(beside=...)``."""
+        return load_config(self.seams.storage)
 
     @property
     def newest_properties(self) -> TableConfig:

@@ -133,6 +133,9 @@ class Watch:
         if path != TIMELINE and not path.startswith(_FENCE):
             # Between its epoch's marker and its listing a holder looks at the fence only: this one failed.
             self._epoch_of.pop(self.world.current, None)
+        if isinstance(self.disk, Bucket) and path.startswith(f"{HEARTBEATS}/") and event != "deleted":
+            if self.disk.mode == "overwrite":
+                raise Violation("heartbeats stay gone", f"{path} was put without a condition")
         who = self._who()
         if path.startswith(f"{HEARTBEATS}/") and event != "deleted" and who is not None:
             claims = self._claims.setdefault(path.rpartition("/")[2], [])

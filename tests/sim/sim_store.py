@@ -79,6 +79,8 @@ class Bucket(Disk):
         self._sent = 0
         #: paths that no put brings back any more: their senders' signatures have expired
         self.closed: set[str] = set()
+        #: on which condition the latest put was made
+        self.mode = ""
 
     @property
     def durable(self) -> Any:
@@ -94,7 +96,9 @@ class Bucket(Disk):
     def empty(self) -> Inode:
         return Stored(0.0, b"", {})
 
-    def store(self, path: str, data: bytes, attributes: dict[str, str]) -> Stored:
+    def store(self, path: str, data: bytes, attributes: dict[str, str], *, mode: str = "overwrite") -> Stored:
+        """Put an object. ``mode``: "create", "swap" or "overwrite", for checkers."""
+        self.mode = mode
         if path in self.closed:
             raise GenericError("simulated 403: the request has expired")
         event = "replaced" if self.get(path) is not None else "created"
@@ -330,7 +334,8 @@ class Requests:
                 assert found is None or isinstance(found, Stored)
                 if found is None or found.tag != mode["e_tag"]:
                     raise PreconditionError("412")
-            made = self._bucket.store(path, data, attributes)
+            how = mode if isinstance(mode, str) else "swap"
+            made = self._bucket.store(path, data, attributes, mode=how)
             return {"e_tag": made.tag, "version": None}
 
         kind = {"create": "PUT new", "overwrite": "PUT"}.get(mode, "SWAP") if isinstance(mode, str) else "SWAP"

@@ -13,6 +13,7 @@ from mainstem.errors import Invalid, LeaseLost, LockUnavailable, MainstemError, 
 from mainstem.publish import gate_fence
 from mainstem.publish.gate import INLINE_BYTES_MAX
 from mainstem.storage.private_files import PrivateFiles
+from mainstem.truetime.locks.storage_record import LOCK_PATH
 from mainstem.truetime.seams import Seams
 from tests.sim.checkers import Watch
 from tests.sim.sim_clock import SimClock
@@ -67,6 +68,9 @@ class Simulation:
         if body == "store" and given is None:
             drawn = drawn.on_a_store(random.Random(f"store of {self.scenario}/{seed}"))
         self.body = body
+        #: of some stores' tables the lock lies in the table: writers of an exclusive one do without it
+        lies_in_table = body == "store" and random.Random(f"lock of {seed}").random() < 0.6
+        self.lock_identity = f"storage:{LOCK_PATH}" if lies_in_table else SimLock.identity
         #: how much of a decision lies in a store's gate: in some seeds so little that contents lie beside it
         self.inline_bytes = random.Random(f"gate of {seed}").choice([INLINE_BYTES_MAX, INLINE_BYTES_MAX, 400])
         self.world = World(rng.getrandbits(64), drawn)
@@ -92,7 +96,7 @@ class Simulation:
         return Seams(
             self.storage(),
             SimClock(self.world, process),
-            SimLock(self.lock, process),
+            SimLock(self.lock, process, identity=self.lock_identity),
             process.random,
         )
 
