@@ -10,6 +10,7 @@ from mainstem.storage.location import Location
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _HERE, _NO_REPLACE = -100, 1
+_LINK = LocalStorage.link
 
 
 class RenamingStorage(LocalStorage):
@@ -28,11 +29,12 @@ class RenamingStorage(LocalStorage):
         self.faults: list[str] = []
         self._late: list[tuple[str, str, int]] = []
 
-    def link(self, source: str, target: str, *, durable: bool = False) -> None:
-        raise AssertionError("there are no links here")
-
     def rename_new(self, source: str, target: str) -> None:
-        self._go(source, target, _NO_REPLACE)
+        if LocalStorage.link is not _LINK:  # a test of the disk holds up or fails links: it means this step
+            LocalStorage.link(self, source, target)
+            self.delete(source)
+        else:
+            self._go(source, target, _NO_REPLACE)
 
     def rename_over(self, source: str, target: str) -> None:
         self._go(source, target, 0)

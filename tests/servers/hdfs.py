@@ -78,8 +78,8 @@ class Hdfs:
 
     def _end(self) -> None:
         if self._process is not None:
-            self._process.kill()
-            self._process.communicate()
+            with self._process as process:
+                process.kill()
 
     def tell(self, words: str) -> None:
         """Give an order to the cluster, as MiniHdfs.java lists them, and wait until it is done."""

@@ -77,11 +77,12 @@ def ids(cluster: Hdfs, table: mainstem.Table) -> list[str]:
 def test_two_processes_write_beside_every_service(cluster: Hdfs, metadata: str) -> None:
     table = new_table(cluster, **{"hoodie.metadata.enable": metadata})
     writers = [writer(cluster, table, name, 6) for name in ("one", "two")]
-    while any(process.poll() is None for process in writers):
-        table.compact()
-        table.clean()
-        table.archive()
-        time.sleep(0.2)
+    with writers[0], writers[1]:
+        while any(process.poll() is None for process in writers):
+            table.compact()
+            table.clean()
+            table.archive()
+            time.sleep(0.2)
     assert [process.returncode for process in writers] == [0, 0]
     table.compact()
     expected = sorted(["all", *(f"{name}-{n}" for name in ("one", "two") for n in range(6))])
@@ -110,13 +111,12 @@ def test_the_archive_is_read_back(cluster: Hdfs) -> None:
 
 def test_a_killed_writer_s_write_is_rolled_back_by_the_next(cluster: Hdfs) -> None:
     table = new_table(cluster)
-    process = writer(cluster, table, "killed", 1_000)
-    assert process.stdout is not None
-    done = [process.stdout.readline().strip() for _ in range(3)]
-    time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
-    done += process.stdout.read().split()
-    process.wait()
+    with writer(cluster, table, "killed", 1_000) as process:
+        assert process.stdout is not None
+        done = [process.stdout.readline().strip() for _ in range(3)]
+        time.sleep(0.05)
+        process.send_signal(signal.SIGKILL)
+        done += process.stdout.read().split()
     time.sleep(2.5)
     table.upsert(rows("next", 0))
     table.rollback_failed_writes()
@@ -139,28 +139,26 @@ def test_a_commit_in_safe_mode_fails_by_name_and_the_next_works(cluster: Hdfs) -
 
 def test_a_data_node_that_dies_stops_no_writer(cluster: Hdfs) -> None:
     table = new_table(cluster)
-    process = writer(cluster, table, "one", 6)
-    assert process.stdout is not None and process.stdout.readline()
-    cluster.tell("data down 1")
-    try:
-        assert process.wait(120) == 0
-        assert ids(cluster, table) == ["all", *(f"one-{n}" for n in range(6))]
-    finally:
-        cluster.tell("data up")
+    with writer(cluster, table, "one", 6) as process:
+        assert process.stdout is not None and process.stdout.readline()
+        cluster.tell("data down 1")
+        try:
+            assert process.wait(120) == 0
+            assert ids(cluster, table) == ["all", *(f"one-{n}" for n in range(6))]
+        finally:
+            cluster.tell("data up")
 
 
 def test_a_name_node_that_stops_is_followed_by_the_other_one() -> None:
     with Hdfs(nodes=1, names=2) as cluster:
         table = new_table(cluster)
-        process = writer(cluster, table, "one", 8)
-        assert process.stdout is not None and process.stdout.readline() and process.stdout.readline()
-        cluster.tell("active 1")
-        assert process.stdout.readline() and process.stdout.readline()
-        cluster.tell("name up 0")
-        cluster.tell("active 0")
-        cluster.tell("name down 1")
-        done = process.stdout.read().split()
-        process.wait(120)
+        with writer(cluster, table, "one", 8) as process:
+            assert process.stdout is not None and process.stdout.readline() and process.stdout.readline()
+            cluster.tell("active 1")
+            assert process.stdout.readline() and process.stdout.readline()
+            cluster.tell("active 0")
+            cluster.tell("name down 1")
+            done = process.stdout.read().split()
         found = ids(cluster, table)
         assert len(found) == len(set(found)) and set(done) <= set(found)
         assert process.returncode == 0 and len(found) == 9
