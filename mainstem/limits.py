@@ -69,5 +69,8 @@ VECTOR_MEMORY_BYTES_MAX = 1 * GIB
 SWAPPED_BYTES_MAX = 4 * MIB
 # A file is held in memory until it is put to an object store whole, which takes at most 5 GiB in one request.
 STORE_UPLOAD_BYTES_MAX = 2 * GIB
+# Files with profiles (``~/.aws``), and Hadoop's with options (``core-site.xml``).
+AWS_FILE_BYTES_MAX = 1 * MIB
+HADOOP_FILE_BYTES_MAX = 4 * MIB
 # Memory for the column chunks of one row group that are fetched from an object store together.
 PREFETCH_BYTES_MAX = 128 * MIB

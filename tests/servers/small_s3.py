@@ -2,8 +2,8 @@
 
 ``with SmallS3() as server`` listens on 127.0.0.1; ``server.storage("path")`` is a storage there. It knows
 what obstore uses: puts with conditions and metadata, gets of ranges, listings by pages, bulk deletes.
-Signatures are not looked at. ``server.log`` has (method, key, status) of every request; faults are told by
-``server.fail``.
+Signatures are not looked at. ``server.log`` has (method, key, status) of every request, ``server.headers``
+its headers; faults are told by ``server.fail``.
 """
 
 from __future__ import annotations
@@ -64,6 +64,8 @@ class SmallS3:
     def __init__(self) -> None:
         self.objects: dict[str, _Object] = {}
         self.log: list[tuple[str, str, int]] = []
+        #: the headers of every request, by lower-case names
+        self.headers: list[dict[str, str]] = []
         self.faults: list[Fault] = []
         self.mutex = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("_Bound", (_Request,), {"store": self}))
@@ -127,6 +129,7 @@ class _Request(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         bucket, _, key = unquote(url.path).lstrip("/").partition("/")
         body = self._body()
+        self.store.headers.append({name.lower(): text for name, text in self.headers.items()})
         fault = self.store.fault(self.command, key)
         if fault is not None and isinstance(fault.how, int):
             self._reply(key, fault.how, fault.text.encode(), {})
