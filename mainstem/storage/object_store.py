@@ -35,6 +35,7 @@ from mainstem.storage.location import Location
 from mainstem.storage.one_by_one import create_each
 from mainstem.storage.protocol import Content, FileInfo, Upload
 from mainstem.storage.side_by_side import side_by_side
+from mainstem.storage.store_errors import said
 from mainstem.storage.swaps import Tag
 
 if TYPE_CHECKING:
@@ -51,10 +52,6 @@ _REMOVED_AT_ONCE = 1000
 _PART_BYTES = 8 * MIB
 _PARTS_AT_ONCE = 4
 _NO_BUCKET = re.compile(r"<Code>(NoSuchBucket|ContainerNotFound)</Code>|The specified bucket does not exist")
-_CODE = re.compile(r"<Code>([^<]*)</Code>\s*<Message>([^<]*)</Message>", re.DOTALL)
-_XML = re.compile(r"<\?xml.*", re.DOTALL)
-_QUERY = re.compile(r"\?[^\s\"'<>]+")  # signatures of requests are there
-_SAID_BYTES_MAX = 500
 
 _used = _forked = False
 
@@ -447,7 +444,7 @@ class ObjectStorage:
         except (AlreadyExistsError, PreconditionError):
             raise _Refused(again=False) from None
         except (PermissionDeniedError, UnauthenticatedError) as error:
-            raise PermissionError(errno.EACCES, f"{where}: {_said(error)}", path) from None
+            raise PermissionError(errno.EACCES, f"{where}: {said(error, method)}", path) from None
         except FileNotFoundError as error:
             self._check_bucket(error)
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from None
@@ -458,9 +455,9 @@ class ObjectStorage:
                 raise self._no_bucket() from None
             if method == "PUT" and "409 Conflict" in text:
                 raise _Refused(again=True) from None
-            if "403 Forbidden" in text:
-                raise PermissionError(errno.EACCES, f"{where}: {_said(error)}", path) from None
-            raise OSError(errno.EIO, f"{where}: {_said(error)}", path) from None
+            if "403 Forbidden" in text or "code: AccessDenied" in text:  # of one key of a bulk delete
+                raise PermissionError(errno.EACCES, f"{where}: {said(error, method)}", path) from None
+            raise OSError(errno.EIO, f"{where}: {said(error, method)}", path) from None
 
     def _check_bucket(self, error: Exception) -> None:
         if _NO_BUCKET.search(str(error)):
@@ -511,13 +508,3 @@ def _tag(meta: Any) -> Tag:
 
 def _info(name: str, meta: Any) -> FileInfo:
     return FileInfo(name, meta["size"], int(meta["last_modified"].timestamp() * 1000), False)
-
-
-def _said(error: Exception) -> str:
-    """What the store said, in one line without signatures."""
-    text = str(error).partition("\n\nDebug source")[0]
-    answer = _CODE.search(text)
-    line = " ".join(_QUERY.sub("?...", _XML.sub("", text)).split())
-    if answer is not None:
-        line = f"{line} {answer.group(1)}: {' '.join(answer.group(2).split())}"
-    return line[:_SAID_BYTES_MAX]

@@ -67,6 +67,8 @@ class SmallS3:
         #: the headers of every request, by lower-case names
         self.headers: list[dict[str, str]] = []
         self.faults: list[Fault] = []
+        #: access keys that have expired
+        self.refused_keys: set[str] = set()
         self.mutex = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("_Bound", (_Request,), {"store": self}))
         self._server.daemon_threads = True
@@ -120,6 +122,7 @@ class SmallS3:
 
 class _Request(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # a body would wait 40 ms for the acknowledgement of its headers
     store: SmallS3
 
     def log_message(self, *_: Any) -> None:
@@ -131,6 +134,9 @@ class _Request(BaseHTTPRequestHandler):
         body = self._body()
         self.store.headers.append({name.lower(): text for name, text in self.headers.items()})
         fault = self.store.fault(self.command, key)
+        signer = re.search(r"Credential=(\w+)/", self.headers.get("Authorization", ""))
+        if signer is not None and signer[1] in self.store.refused_keys:
+            fault = Fault(self.command, key, 403, text=_error(403, "ExpiredToken")[1].decode())
         if fault is not None and isinstance(fault.how, int):
             self._reply(key, fault.how, fault.text.encode(), {})
             return
