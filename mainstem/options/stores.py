@@ -86,6 +86,10 @@ S3_REQUESTER_PAYS = Flag(
     "fs.s3a.requester.pays.enabled", False, read_by=_READ_BY,
     says="Whether we pay for requests to somebody else's bucket.",
 )  # fmt: skip
+S3_STORAGE_CLASS = Text(
+    "fs.s3a.create.storage.class", like="STANDARD, INTELLIGENT_TIERING, STANDARD_IA, ONEZONE_IA",
+    read_by=_READ_BY, says="In which class objects are stored; what is archived (GLACIER) cannot be read.",
+)  # fmt: skip
 S3_PROXY_HOST = Text("fs.s3a.proxy.host", like="host", read_by=_READ_BY, says="Host of an HTTP proxy.")
 S3_PROXY_PORT = Whole(
     "fs.s3a.proxy.port", 443, 1, 65_535, "port", read_by=_READ_BY, says="Port of that proxy."
@@ -105,6 +109,7 @@ GCS_KEY_FILE = Text(
 GCS_ENDPOINT = Text(
     "fs.gs.storage.root.url", like="URL", read_by=_READ_BY, says="The server, if it is not Google's."
 )
+GCS_PROXY = Text("fs.gs.proxy.address", like="HOST:PORT", read_by=_READ_BY, says="An HTTP proxy.")
 
 # -- Azure -------------------------------------------------------------------------------------------
 
@@ -139,7 +144,8 @@ ANONYMOUS = Flag(
 )
 CA_FILE = Text(
     "hoodie.mainstem.storage.ca_file", like="local path", read_by=_READ_BY,
-    says="PEM file with certificates to trust besides the system's, in every process.",
+    says="PEM file with certificates to trust besides the system's, in every process; for S3 without it"
+    " `AWS_CA_BUNDLE`.",
 )  # fmt: skip
 PROXY = Text("hoodie.mainstem.storage.proxy", like="URL or env:NAME", read_by=_READ_BY, says="An HTTP proxy.")
 TIMEOUT_MS = Whole(

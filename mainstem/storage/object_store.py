@@ -36,6 +36,7 @@ from mainstem.storage.one_by_one import create_each
 from mainstem.storage.protocol import Content, FileInfo, Upload
 from mainstem.storage.side_by_side import side_by_side
 from mainstem.storage.store_errors import said
+from mainstem.storage.store_options import attributes
 from mainstem.storage.swaps import Tag
 
 if TYPE_CHECKING:
@@ -131,6 +132,7 @@ class ObjectStorage:
         self._suffix = suffix
         self._read_only = read_only
         self._calls = calls
+        self._attributes = attributes(location)
         self._prefix = location.path.strip("/")
 
     @property
@@ -399,7 +401,7 @@ class ObjectStorage:
                 self._store,
                 self._key(path),
                 content,
-                attributes={NONCE: nonce},
+                attributes={NONCE: nonce, **self._attributes},
                 mode=mode,
                 use_multipart=False,
             )

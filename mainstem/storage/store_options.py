@@ -38,6 +38,7 @@ _ANONYMOUS_PROVIDER = "AnonymousAWSCredentialsProvider"
 _ENCRYPTIONS = {
     "AES256": "AES256", "SSE-S3": "AES256", "SSE-KMS": "aws:kms", "DSSE-KMS": "aws:kms:dsse", "SSE-C": "sse-c"
 }  # fmt: skip
+_STORAGE_CLASSES = ("STANDARD", "INTELLIGENT_TIERING", "STANDARD_IA", "ONEZONE_IA")
 _AZURE_HOSTS = "core.windows.net"
 #: variables by which obstore finds the server
 _ENDPOINT_VARIABLES = {
@@ -54,7 +55,7 @@ _TOGETHER: tuple[frozenset[Option], ...] = (
     frozenset((stores.ENDPOINT, stores.S3_ENDPOINT, stores.GCS_ENDPOINT, stores.S3_TLS)),
     frozenset(stores.WHO),
     frozenset((stores.S3_ENCRYPTION, stores.S3_ENCRYPTION_KEY)),
-    frozenset((stores.PROXY, stores.S3_PROXY_HOST, stores.S3_PROXY_PORT, stores.S3_PROXY_USER,
+    frozenset((stores.PROXY, stores.GCS_PROXY, stores.S3_PROXY_HOST, stores.S3_PROXY_PORT, stores.S3_PROXY_USER,
                stores.S3_PROXY_PASSWORD)),
 )  # fmt: skip
 
@@ -215,6 +216,8 @@ def _configured(location: Location, values: Mapping[str, str]) -> tuple[dict[str
         _configure_s3(location, values, config, client)
     elif kind == GCS:
         _copy(values, config, {stores.GCS_KEY_FILE: "service_account", stores.GCS_ENDPOINT: "base_url"})
+        if address := stores.GCS_PROXY.read(values):
+            client.setdefault("proxy_url", f"http://{address.partition('://')[2] or address}")
         config.setdefault("base_url", stores.ENDPOINT.read(values))
         _allow_http(config["base_url"], client)
     elif kind == AZURE:
@@ -276,6 +279,7 @@ def _configure_s3(
         config["server_side_encryption"] = _ENCRYPTIONS[algorithm]
         own_key = "sse_customer_key_base64" if algorithm == "SSE-C" else "sse_kms_key_id"
         _copy(values, config, {stores.S3_ENCRYPTION_KEY: own_key})
+    attributes(location, values)
     if host := stores.S3_PROXY_HOST.read(values):
         client.setdefault(
             "proxy_url", f"http://{_proxy_user(values)}{host}:{stores.S3_PROXY_PORT.read(values)}"
@@ -355,7 +359,8 @@ def _made(library: Any, kind: str, location: Location, values: Mapping[str, str]
         if who.endpoint and not _told("endpoint", config, *_ENDPOINT_VARIABLES[S3]):
             config["endpoint"] = who.endpoint
             _allow_http(who.endpoint, client)
-    if ca_file := stores.CA_FILE.read(values):
+    ca_file = stores.CA_FILE.read(values) or (os.environ.get("AWS_CA_BUNDLE", "") if kind == S3 else "")
+    if ca_file:
         try:
             with open(ca_file, encoding="ascii") as file:
                 client["root_certificate"] = file.read()
@@ -391,6 +396,19 @@ def _told(name: str, config: Mapping[str, Any], *variables: str) -> bool:
 def width(location: Location) -> int:
     """The number of concurrent requests."""
     return stores.STORE_WIDTH.read(dict(location.options))
+
+
+def attributes(location: Location, values: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What is said of every object that is put. Raises ``Unsupported`` for a class that cannot be read."""
+    found = stores.S3_STORAGE_CLASS.read(dict(location.options) if values is None else values).upper()
+    if not found or KINDS.get(location.scheme) != S3:
+        return {}
+    if found not in _STORAGE_CLASSES:
+        raise Unsupported(
+            f"{stores.S3_STORAGE_CLASS}={found!r}: expected {', '.join(_STORAGE_CLASSES)}",
+            table=location.base,
+        )
+    return {"Storage-Class": found}
 
 
 def serves_suffixes(location: Location) -> bool:

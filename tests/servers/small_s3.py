@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import re
+import ssl
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
@@ -26,6 +28,9 @@ from mainstem.storage.object_store import ObjectStorage
 from mainstem.storage.store_options import open_store
 
 BUCKET = "bucket"
+_CERTIFICATES = Path(__file__).parent / "certificates"
+#: certificate of the authority that signed the server's
+AUTHORITY = _CERTIFICATES / "authority.pem"
 _META = "x-amz-meta-"
 _PAGE = 1000
 #: status, content, headers
@@ -61,7 +66,7 @@ class Fault:
 class SmallS3:
     """The server, in threads of its own; a context manager."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, tls: bool = False) -> None:
         self.objects: dict[str, _Object] = {}
         self.log: list[tuple[str, str, int]] = []
         #: the headers of every request, by lower-case names
@@ -72,6 +77,11 @@ class SmallS3:
         self.mutex = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("_Bound", (_Request,), {"store": self}))
         self._server.daemon_threads = True
+        if tls:  # by the authority in ``AUTHORITY``
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            context.load_cert_chain(_CERTIFICATES / "server.pem")
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        self.endpoint = f"{'https' if tls else 'http'}://127.0.0.1:{self._server.server_address[1]}"
         self.port: int = self._server.server_address[1]
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.02,), name="small-s3", daemon=True
@@ -89,7 +99,7 @@ class SmallS3:
     def location(self, path: str, **options: str) -> Location:
         """A place in the server. ``options``: further ones of ``hoodie.mainstem.storage.``."""
         given = {
-            "fs.s3a.endpoint": f"http://127.0.0.1:{self.port}",
+            "fs.s3a.endpoint": self.endpoint,
             "fs.s3a.access.key": "any",
             "fs.s3a.secret.key": "any-secret",
             **{f"hoodie.mainstem.storage.{name}": text for name, text in options.items()},

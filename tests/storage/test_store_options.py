@@ -21,8 +21,9 @@ from mainstem.storage import store_options
 from mainstem.storage.backends import location_of, storage_of
 from mainstem.storage.store_options import open_store, split
 
-#: tried in test_aws_credentials.py
+#: tried in test_aws_credentials.py and test_on_the_wire.py
 ELSEWHERE = {
+    "fs.s3a.create.storage.class",
     "fs.s3a.auth.profile.name", "fs.s3a.auth.profile.file", "fs.s3a.assumed.role.session.name",
     "hoodie.aws.role.external.id", "fs.s3a.assumed.role.sts.endpoint",
     "fs.s3a.assumed.role.sts.endpoint.region",
@@ -108,6 +109,9 @@ def test_what_the_http_client_is_told() -> None:
     user = {"fs.s3a.proxy.username": "me", "fs.s3a.proxy.password": "a@b"}
     _, client = configured(S3, {"fs.s3a.proxy.host": "p", "fs.s3a.proxy.port": "8080", **user})
     assert client["proxy_url"] == "http://me:a%40b@p:8080"
+    for address in ("p:8080", "http://p:8080"):
+        _, client = configured(GS, {"fs.gs.proxy.address": address})
+        assert client["proxy_url"] == "http://p:8080"
     own = {"proxy": "http://q", "timeout_ms": "100", "connect_timeout_ms": "10"}
     _, client = configured(GS, {f"hoodie.mainstem.storage.{name}": text for name, text in own.items()})
     assert client["proxy_url"] == "http://q" and client["timeout"] == timedelta(milliseconds=100)
@@ -118,6 +122,7 @@ def test_every_declared_option_is_tried_here() -> None:
     declared = {option for option in every_option() if option.read_by == "storage.store_options"}
     options = [*(one[0] for one in (*KEYS, *S3_OPTIONS)), *(one[1] for one in OTHERS)]
     tried = {name for given in options for name in given}
+    tried.add("fs.gs.proxy.address")
     tried |= {f"fs.s3a.proxy.{name}" for name in ("host", "port", "username", "password")}
     tried |= ELSEWHERE
     tried |= {f"hoodie.mainstem.storage.{name}" for name in (

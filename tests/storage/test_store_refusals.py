@@ -41,7 +41,8 @@ REFUSALS = [
 ]  # fmt: skip
 PERMISSIONS = {
     "GET": "grant s3:GetObject", "HEAD": "grant s3:GetObject.*s3:ListBucket is not granted",
-    "LIST": "grant s3:ListBucket", "PUT": "grant s3:PutObject", "DELETE": "grant s3:DeleteObject.*Object Lock",
+    "LIST": "grant s3:ListBucket", "PUT": "grant s3:PutObject",
+    "DELETE": "grant s3:DeleteObject.*Object Lock",
 }  # fmt: skip
 
 
