@@ -29,14 +29,15 @@ _ADVICE = (
     (r"ExpiredToken|TokenRefreshRequired|RequestExpired|ExpiredAuthenticationToken|AuthenticationFailed",
      "the credentials have expired or are wrong: renew them where they come from and go on; a session token"
      " that is given as an option or a variable stays as it is, a profile and a role are renewed"),
-    (r"RequestTimeTooSkewed|RequestTimeTooFar", "this machine's clock is more than 15 minutes off the store's: set"
-     " it, best by NTP"),
+    (r"RequestTimeTooSkewed|RequestTimeTooFar",
+     "this machine's clock is more than 15 minutes off the store's: set it, best by NTP"),
     (r"AuthorizationHeaderMalformed|PermanentRedirect|TemporaryRedirect|IllegalLocationConstraint"
      r"|redirect without LOCATION", f"the bucket is in another region: give it as {stores.S3_REGION}"),
     (r"InvalidAccessKeyId|InvalidClientTokenId|invalid_grant", _KEY_ID),
     (r"SignatureDoesNotMatch", f"the secret is wrong: check {stores.S3_SECRET_KEY}"),
-    (r"[Oo]bject [Ll]ock|WORM|retention|BlobImmutable|UnderLegalHold", "the bucket or container keeps objects by a"
-     " lock (Object Lock, a retention policy, immutability): no table can be written there, take another"),
+    (r"[Oo]bject [Ll]ock|WORM|retention|BlobImmutable|UnderLegalHold", "the bucket or container keeps"
+     " objects by a lock (Object Lock, a retention policy, immutability): no table can be written there,"
+     " take another"),
     (r"KMS|kms:", "the key that encrypts the bucket is refused: the role needs kms:GenerateDataKey and"
      " kms:Decrypt"),
     (r"InvalidRequest.*[Ee]ncryption|SSECustomer", f"the object has another encryption: check"

@@ -55,8 +55,8 @@ _TOGETHER: tuple[frozenset[Option], ...] = (
     frozenset((stores.ENDPOINT, stores.S3_ENDPOINT, stores.GCS_ENDPOINT, stores.S3_TLS)),
     frozenset(stores.WHO),
     frozenset((stores.S3_ENCRYPTION, stores.S3_ENCRYPTION_KEY)),
-    frozenset((stores.PROXY, stores.GCS_PROXY, stores.S3_PROXY_HOST, stores.S3_PROXY_PORT, stores.S3_PROXY_USER,
-               stores.S3_PROXY_PASSWORD)),
+    frozenset((stores.PROXY, stores.GCS_PROXY, stores.S3_PROXY_HOST, stores.S3_PROXY_PORT,
+               stores.S3_PROXY_USER, stores.S3_PROXY_PASSWORD)),
 )  # fmt: skip
 
 _OPTIONS: dict[str, Option] = {

@@ -57,7 +57,8 @@ def headers_of(server: SmallS3, options: dict[str, str]) -> dict[str, dict[str, 
          {SSE: "aws:kms", f"{SSE}-aws-kms-key-id": "id"}),
         ({"fs.s3a.encryption.algorithm": "DSSE-KMS", "fs.s3a.encryption.key": "id"},
          {SSE: "aws:kms:dsse", f"{SSE}-aws-kms-key-id": "id"}),
-        ({"fs.s3a.create.storage.class": "intelligent_tiering"}, {"x-amz-storage-class": "INTELLIGENT_TIERING"}),
+        ({"fs.s3a.create.storage.class": "intelligent_tiering"},
+         {"x-amz-storage-class": "INTELLIGENT_TIERING"}),
     ],
 )  # fmt: skip
 def test_how_objects_are_kept_is_said_with_every_put_and_only_there(options, expected, server) -> None:
