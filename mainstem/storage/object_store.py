@@ -20,23 +20,25 @@ hang, so each refuses.
 from __future__ import annotations
 
 import errno
+import hashlib
 import mmap
 import os
 import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainstem.errors import CorruptTable, Invalid, Unsupported
-from mainstem.limits import MIB, STORE_UPLOAD_BYTES_MAX, SWAPPED_BYTES_MAX
+from mainstem.limits import MIB, STORE_PUT_BYTES_MAX, STORE_UPLOAD_BYTES_MAX, SWAPPED_BYTES_MAX
+from mainstem.storage import paths
 from mainstem.storage.location import Location
 from mainstem.storage.one_by_one import create_each
 from mainstem.storage.protocol import Content, FileInfo, Upload
 from mainstem.storage.side_by_side import side_by_side
 from mainstem.storage.store_errors import said
-from mainstem.storage.store_options import attributes
+from mainstem.storage.store_options import KINDS, MEMORY, S3, attributes
 from mainstem.storage.swaps import Tag
 
 if TYPE_CHECKING:
@@ -52,6 +54,8 @@ _REMOVED_AT_ONCE = 1000
 # What is longer than two of these is fetched in parts.
 _PART_BYTES = 8 * MIB
 _PARTS_AT_ONCE = 4
+# S3 takes 10,000 parts.
+_PUT_PART_BYTES = 16 * MIB
 _NO_BUCKET = re.compile(r"<Code>(NoSuchBucket|ContainerNotFound)</Code>|The specified bucket does not exist")
 
 _used = _forked = False
@@ -133,6 +137,7 @@ class ObjectStorage:
         self._read_only = read_only
         self._calls = calls
         self._attributes = attributes(location)
+        self._takes_parts = KINDS.get(location.scheme) in (S3, MEMORY)
         self._prefix = location.path.strip("/")
 
     @property
@@ -311,6 +316,8 @@ class ObjectStorage:
 
     def swap(self, path: str, data: Content | memoryview, tag: Tag | None) -> Tag | None:
         content, nonce = _joined(data), secrets.token_hex(16)
+        if tag is None and len(content) > STORE_PUT_BYTES_MAX and self._takes_parts:
+            return self._put_long(path, content, nonce)
         for _ in range(_TRIES_MAX):
             try:
                 return self._put(path, content, "create" if tag is None else _condition(tag), nonce)
@@ -327,6 +334,42 @@ class ObjectStorage:
                     ) from None
                 return None
         raise OSError(errno.EBUSY, f"{self._full(path)}: too many conditional writes at once", path)
+
+    def _put_long(self, path: str, content: bytes | memoryview, nonce: str) -> Tag | None:
+        """Put a long object in parts; None if the name is taken by another content.
+
+        obstore has no condition for parts: they are put under a name of their own, which is then copied by
+        the store to the name that must be free. A process that dies between leaves the object in
+        ``paths.LONG``.
+        """
+        own = f"{paths.LONG}/{nonce}"
+        try:
+            with self._requesting("PUT", path):
+                self._calls.put(
+                    self._store,
+                    self._key(own),
+                    content,
+                    attributes=self._attributes,
+                    use_multipart=True,
+                    chunk_size=_PUT_PART_BYTES,
+                    max_concurrency=_PARTS_AT_ONCE,
+                )
+            try:
+                with self._requesting("PUT", path):
+                    self._calls.copy(self._store, self._key(own), self._key(path), overwrite=False)
+            except FileNotFoundError:
+                raise OSError(errno.EIO, f"what was put for {self._full(path)} was swept", path) from None
+            except _Refused:
+                # The reply to a first try may be lost: S3's ETag of one part tells the content.
+                found = self._nonce_and_tag(path)
+                return found[1] if found and found[1][0] == _tag_of_one_part(content) else None
+            found = self._nonce_and_tag(path)
+            if found is None:
+                raise OSError(errno.EIO, f"{self._full(path)} was put, and is gone", path)
+            return found[1]
+        finally:
+            with suppress(OSError):
+                self.delete(own)
 
     def renew(self, path: str) -> None:
         """Write the content again, if the object is still there."""
@@ -497,6 +540,12 @@ def _joined(data: Content | memoryview) -> bytes | memoryview:
     if isinstance(data, (bytearray, memoryview)):
         return memoryview(data).cast("B")
     return b"".join(data)
+
+
+def _tag_of_one_part(content: bytes | memoryview) -> str:
+    """The ETag that S3 gives an object of one part."""
+    digest = hashlib.md5(content, usedforsecurity=False).digest()
+    return f'"{hashlib.md5(digest, usedforsecurity=False).hexdigest()}-1"'
 
 
 def _condition(tag: Tag) -> dict[str, str]:

@@ -350,6 +350,8 @@ def open_store(location: Location) -> Any:
 def _made(library: Any, kind: str, location: Location, values: Mapping[str, str]) -> Any:
     config, client = _configured(location, values)
     more: dict[str, Any] = {}
+    if kind == S3:
+        config["copy_if_not_exists"] = "multipart"  # a copy whose completion has the condition
     if kind == S3 and not config.get("skip_signature"):
         who = aws_credentials.identity(values, location.base)
         if who.provider is not None:

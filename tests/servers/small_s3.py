@@ -1,9 +1,9 @@
 """A small S3 server in this process, which counts requests and makes trouble when it is told to.
 
 ``with SmallS3() as server`` listens on 127.0.0.1; ``server.storage("path")`` is a storage there. It knows
-what obstore uses: puts with conditions and metadata, gets of ranges, listings by pages, bulk deletes.
-Signatures are not looked at. ``server.log`` has (method, key, status) of every request, ``server.headers``
-its headers; faults are told by ``server.fail``.
+what obstore uses: puts with conditions and metadata, gets of ranges, listings by pages, bulk deletes,
+uploads in parts. Signatures are not looked at. ``server.log`` has (method, key, status) of every request,
+``server.headers`` its headers; faults are told by ``server.fail``.
 """
 
 from __future__ import annotations
@@ -42,10 +42,12 @@ class _Object:
     content: bytes
     metadata: dict[str, str]
     changed: float = field(default_factory=time.time)
+    #: the ETag of an object that was put in parts
+    parts: str = ""
 
     @property
     def tag(self) -> str:
-        return f'"{hashlib.md5(self.content).hexdigest()}"'
+        return f'"{self.parts or hashlib.md5(self.content).hexdigest()}"'
 
 
 @dataclass
@@ -68,6 +70,9 @@ class SmallS3:
 
     def __init__(self, *, tls: bool = False) -> None:
         self.objects: dict[str, _Object] = {}
+        #: multipart uploads that are neither completed nor aborted: id -> parts by number
+        self.uploads: dict[str, dict[int, bytes]] = {}
+        self.made = 0
         self.log: list[tuple[str, str, int]] = []
         #: the headers of every request, by lower-case names
         self.headers: list[dict[str, str]] = []
@@ -151,7 +156,8 @@ class _Request(BaseHTTPRequestHandler):
             self._reply(key, fault.how, fault.text.encode(), {})
             return
         with self.store.mutex:
-            status, content, headers = self._effect(bucket, key, parse_qs(url.query), body)
+            query = parse_qs(url.query, keep_blank_values=True)
+            status, content, headers = self._effect(bucket, key, query, body)
         if fault is not None:
             self.store.log.append((self.command, key, 0))
             if fault.how == "cut":
@@ -186,6 +192,8 @@ class _Request(BaseHTTPRequestHandler):
             return _error(404, "NoSuchBucket")
         if self.command == "GET" and not key:
             return self._list(query)
+        if "uploads" in query or "uploadId" in query:
+            return self._multipart(key, query, body)
         if self.command == "POST":
             names = re.findall(r"<Key>([^<]*)</Key>", body.decode())
             for name in names:
@@ -196,6 +204,32 @@ class _Request(BaseHTTPRequestHandler):
             "PUT": self._put, "GET": self._get, "HEAD": self._get, "DELETE": self._delete,
         }  # fmt: skip
         return effects[self.command](key, body)
+
+    def _multipart(self, key: str, query: dict[str, list[str]], body: bytes) -> _Reply:
+        uploads = self.store.uploads
+        if "uploads" in query:
+            self.store.made += 1
+            uploads[str(self.store.made)] = {}
+            return 200, f"<R><UploadId>{self.store.made}</UploadId></R>".encode(), {}
+        parts = uploads.get(query["uploadId"][0])
+        if parts is None:
+            return _error(404, "NoSuchUpload")
+        if self.command == "PUT":
+            source = unquote(self.headers.get("x-amz-copy-source", "")).lstrip("/").partition("/")[2]
+            content = self.store.objects[source].content if source else body
+            parts[int(query["partNumber"][0])] = content
+            tag = f'"{hashlib.md5(content).hexdigest()}"'
+            return 200, f"<CopyPartResult><ETag>{tag}</ETag></CopyPartResult>".encode(), {"ETag": tag}
+        if self.command == "POST":
+            status, content, headers = self._put(key, b"".join(parts[number] for number in sorted(parts)))
+            if status != 200:
+                return status, content, headers
+            digests = b"".join(hashlib.md5(parts[number]).digest() for number in sorted(parts))
+            self.store.objects[key].parts = f"{hashlib.md5(digests).hexdigest()}-{len(parts)}"
+        del uploads[query["uploadId"][0]]
+        if self.command == "DELETE":
+            return 204, b"", {}
+        return 200, f"<R><ETag>{escape(self.store.objects[key].tag)}</ETag></R>".encode(), {}
 
     def _put(self, key: str, body: bytes) -> _Reply:
         found = self.store.objects.get(key)
