@@ -48,11 +48,7 @@ def identity(values: Mapping[str, str], table: str) -> Identity:
     ``table``: for messages. Raises ``Invalid`` for a profile that is not there, ``Unsupported`` where boto3
     is needed and missing.
     """
-    files = _Files.named(values)
-    chosen = stores.S3_PROFILE.read(values)
-    if not chosen and stores.S3_PROVIDER.read(values).endswith(_PROFILE_PROVIDERS):
-        chosen = os.environ.get("AWS_PROFILE", "") or "default"
-    keys = _given_keys(values)
+    files, chosen, keys = _Files.named(values), _chosen_profile(values), _given_keys(values)
     elsewhere = keys is not None or (not chosen and (_from_environment() or _by_web_identity()))
     name = chosen or os.environ.get("AWS_PROFILE", "")
     found = files.profile(name or "default")
@@ -67,6 +63,14 @@ def identity(values: Mapping[str, str], table: str) -> Identity:
     elif not elsewhere and any(word in found for word in _ELSEWHERE):
         provider = _by_boto3(name or "default", files, table)
     return Identity(provider, found.get("region", ""), found.get("endpoint_url", ""))
+
+
+def _chosen_profile(values: Mapping[str, str]) -> str:
+    """The profile that options ask for, whatever the environment says; "" if they ask for none."""
+    chosen = stores.S3_PROFILE.read(values)
+    if not chosen and stores.S3_PROVIDER.read(values).endswith(_PROFILE_PROVIDERS):
+        chosen = os.environ.get("AWS_PROFILE", "") or "default"
+    return chosen
 
 
 def _given_keys(values: Mapping[str, str]) -> _Keys | None:
@@ -224,7 +228,7 @@ def _renewed(session: Any, what: str, table: str) -> _Renewed:
     return _Renewed(found)
 
 
-def _assuming(values: Mapping[str, str], keys: _Keys | None, profile: str | None, table: str) -> Provider:
+def _assuming(values: Mapping[str, str], keys: _Keys | None, profile: str | None, table: str) -> _Renewed:
     """Credentials of a role, which is assumed with ``keys``, a profile's, or those of boto3's own chain."""
     what = f"{stores.S3_ROLE} without a web identity, which"
     session = _session(profile, _Files.named(values), what, table)
@@ -243,3 +247,19 @@ def _assuming(values: Mapping[str, str], keys: _Keys | None, profile: str | None
         more["ExternalId"] = external
     fetcher = AssumeRoleCredentialFetcher(client, source, stores.S3_ROLE.read(values), extra_args=more)
     return _Renewed(DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role"))
+
+
+def boto3_session(values: Mapping[str, str], table: str) -> Any:
+    """A session of boto3's for another service of AWS's, with the identity that the options of a store name.
+
+    Raises as ``identity``.
+    """
+    chosen, keys, what = _chosen_profile(values), _given_keys(values), "a lock in DynamoDB"
+    session = _session(chosen, _Files.named(values), what, table)
+    if keys is not None:
+        session.set_credentials(keys.key, keys.secret, keys.token)
+    if stores.S3_ROLE.read(values) and (keys is not None or chosen or not _by_web_identity()):
+        session._credentials = _assuming(values, keys, chosen, table).credentials
+    import boto3.session
+
+    return boto3.session.Session(botocore_session=session)
