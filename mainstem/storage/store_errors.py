@@ -24,8 +24,8 @@ _KEY_ID = f"the credentials are not those of an account here: check {stores.S3_A
 _NO_REASON = "a HEAD, it gives no reason"
 #: what the text holds -> what to do
 _ADVICE = (
-    (r"169\.254\.169\.254", "no credentials were found, by no option, variable, profile or role: give some"
-     f" (docs/stores.md), or {stores.ANONYMOUS}=true for a public bucket"),
+    (r"/latest/(api/token|meta-data)", "no credentials were found, by no option, variable, profile or role:"
+     f" give some (docs/stores.md), or {stores.ANONYMOUS}=true for a public bucket"),
     (r"ExpiredToken|TokenRefreshRequired|RequestExpired|ExpiredAuthenticationToken|AuthenticationFailed",
      "the credentials have expired or are wrong: renew them where they come from and go on; a session token"
      " that is given as an option or a variable stays as it is, a profile and a role are renewed"),

@@ -217,7 +217,7 @@ def _configured(location: Location, values: Mapping[str, str]) -> tuple[dict[str
     elif kind == GCS:
         _copy(values, config, {stores.GCS_KEY_FILE: "service_account", stores.GCS_ENDPOINT: "base_url"})
         if address := stores.GCS_PROXY.read(values):
-            client.setdefault("proxy_url", f"http://{address.partition('://')[2] or address}")
+            client.setdefault("proxy_url", address if "://" in address else f"http://{address}")
         config.setdefault("base_url", stores.ENDPOINT.read(values))
         _allow_http(config["base_url"], client)
     elif kind == AZURE:

@@ -181,6 +181,18 @@ def test_without_boto3_it_is_named(files: Path, monkeypatch) -> None:
             open_store(location_of("s3://bucket/t", options=options))
 
 
+def test_without_any_credentials_it_is_said_where_to_give_some(
+    server: SmallS3, files: Path, monkeypatch
+) -> None:
+    for name in ("config", "credentials"):
+        (files / name).unlink()
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:1")  # no instance
+    options = {"fs.s3a.endpoint": server.endpoint, "hoodie.mainstem.storage.retries": "0"}
+    with pytest.raises(OSError, match=r"LIST s3://bucket/t: .*no credentials were found"):
+        storage_of(location_of("s3://bucket/t", options=options)).names("")
+    assert not server.headers
+
+
 def test_no_key_is_shown(files: Path) -> None:
     store = open_store(location_of("s3://bucket/t"))
     for text in (repr(store), repr(store.credential_provider), repr(store.config)):
