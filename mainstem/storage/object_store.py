@@ -335,42 +335,6 @@ class ObjectStorage:
                 return None
         raise OSError(errno.EBUSY, f"{self._full(path)}: too many conditional writes at once", path)
 
-    def _put_long(self, path: str, content: bytes | memoryview, nonce: str) -> Tag | None:
-        """Put a long object in parts; None if the name is taken by another content.
-
-        obstore has no condition for parts: they are put under a name of their own, which is then copied by
-        the store to the name that must be free. A process that dies between leaves the object in
-        ``paths.LONG``.
-        """
-        own = f"{paths.LONG}/{nonce}"
-        try:
-            with self._requesting("PUT", path):
-                self._calls.put(
-                    self._store,
-                    self._key(own),
-                    content,
-                    attributes=self._attributes,
-                    use_multipart=True,
-                    chunk_size=_PUT_PART_BYTES,
-                    max_concurrency=_PARTS_AT_ONCE,
-                )
-            try:
-                with self._requesting("PUT", path):
-                    self._calls.copy(self._store, self._key(own), self._key(path), overwrite=False)
-            except FileNotFoundError:
-                raise OSError(errno.EIO, f"what was put for {self._full(path)} was swept", path) from None
-            except _Refused:
-                # The reply to a first try may be lost: S3's ETag of one part tells the content.
-                found = self._nonce_and_tag(path)
-                return found[1] if found and found[1][0] == _tag_of_one_part(content) else None
-            found = self._nonce_and_tag(path)
-            if found is None:
-                raise OSError(errno.EIO, f"{self._full(path)} was put, and is gone", path)
-            return found[1]
-        finally:
-            with suppress(OSError):
-                self.delete(own)
-
     def renew(self, path: str) -> None:
         """Write the content again, if the object is still there."""
         for _ in range(_TRIES_MAX):
@@ -449,6 +413,42 @@ class ObjectStorage:
                 use_multipart=False,
             )
         return _tag(made)
+
+    def _put_long(self, path: str, content: bytes | memoryview, nonce: str) -> Tag | None:
+        """Put a long object in parts; None if the name is taken by another content.
+
+        obstore has no condition for parts: they are put under a name of their own, which is then copied by
+        the store to the name that must be free. A process that dies between leaves the object in
+        ``paths.LONG``.
+        """
+        own = f"{paths.LONG}/{nonce}"
+        try:
+            with self._requesting("PUT", path):
+                self._calls.put(
+                    self._store,
+                    self._key(own),
+                    content,
+                    attributes=self._attributes,
+                    use_multipart=True,
+                    chunk_size=_PUT_PART_BYTES,
+                    max_concurrency=_PARTS_AT_ONCE,
+                )
+            try:
+                with self._requesting("PUT", path):
+                    self._calls.copy(self._store, self._key(own), self._key(path), overwrite=False)
+            except FileNotFoundError:
+                raise OSError(errno.EIO, f"what was put for {self._full(path)} was swept", path) from None
+            except _Refused:
+                # The reply to a first try may be lost: S3's ETag of one part tells the content.
+                found = self._nonce_and_tag(path)
+                return found[1] if found and found[1][0] == _tag_of_one_part(content) else None
+            found = self._nonce_and_tag(path)
+            if found is None:
+                raise OSError(errno.EIO, f"{self._full(path)} was put, and is gone", path)
+            return found[1]
+        finally:
+            with suppress(OSError):
+                self.delete(own)
 
     def _nonce_and_tag(self, path: str) -> tuple[str | None, Tag] | None:
         try:

@@ -18,10 +18,9 @@ from mainstem.options.tables import LOCAL_ZONE, TIMEZONE
 from mainstem.publish.fence import Fence
 from mainstem.publish.publisher import Publisher
 from mainstem.publish.table_identity import check_table
-from mainstem.storage import paths
+from mainstem.storage import paths, spellings
 from mainstem.storage.links import has_links
 from mainstem.storage.protocol import Storage
-from mainstem.storage.spellings import same_place
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.truetime.heartbeats import Heartbeats
 from mainstem.truetime.instant_times import InstantTimes
@@ -76,7 +75,7 @@ class WriterContext:
         are told of another place.
         """
         spelt = TABLE_BASE.read(self.given).rstrip("/") or self.base
-        if not same_place(spelt, self.base):
+        if not spellings.same_place(spelt, self.base):
             raise Invalid(f"{TABLE_BASE}={spelt!r} is another place than {self.base}", table=self.base)
         return spelt
 
