@@ -8,7 +8,9 @@ from mainstem.options import stores
 
 _CODE = re.compile(r"<Code>([^<]*)</Code>\s*<Message>([^<]*)</Message>", re.DOTALL)
 _REGION = re.compile(r"<Region>([\w-]{1,40})</Region>")
-_XML = re.compile(r"<\?xml.*", re.DOTALL)
+_XML = re.compile(r"<(\?xml|Error>).*", re.DOTALL)
+# obstore names the key, which the caller names too.
+_PRIVILEGES = re.compile(r"The operation lacked the necessary privileges to complete for path [^:]*: ")
 _QUERY = re.compile(r"\?[^\s\"'<>]+")  # signatures of requests are there
 _SAID_BYTES_MAX = 500
 
@@ -51,7 +53,7 @@ def said(error: Exception, method: str) -> str:
     """What the store said to a request with this verb, and what to do."""
     whole = str(error).partition("\n\nDebug source")[0]
     answer = _CODE.search(whole)
-    line = " ".join(_QUERY.sub("?...", _XML.sub("", whole)).split())
+    line = " ".join(_QUERY.sub("?...", _PRIVILEGES.sub("", _XML.sub("", whole))).split())
     if answer is not None:
         line = f"{line} {answer.group(1)}: {' '.join(answer.group(2).split())}"
     do = _advice(f"{whole}\n{error}", method)
