@@ -17,7 +17,6 @@ import mainstem
 from mainstem.errors import OutcomeUnknown, Unavailable
 from tests.servers.small_s3 import Fault, SmallS3
 
-pytest.importorskip("mainstem.storage.private_files", reason="tables in object stores are not written")
 
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
 # obstore asks a profile at most ten times a second.
