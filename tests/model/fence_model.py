@@ -61,8 +61,8 @@ Move = tuple[State, str]  # with what is broken by it, or ""
 class Model:
     """``old``: how many of the writers are of the version before; ``guard`` False takes the clock alone;
     ``torn_listings`` False makes listings atomic; ``unique`` False takes a number that may have been there
-    before; ``checks`` False does not ask for a greater marker. ``moves``: the fence of renames, where a marker
-    goes with its publication, or when a section leaves that did not publish."""
+    before; ``checks`` False does not ask for a greater marker. ``moves``: the fence of renames, where a
+    marker goes with its publication, or when a section leaves that did not publish."""
 
     writers: int
     tries: int
