@@ -69,5 +69,7 @@ VECTOR_MEMORY_BYTES_MAX = 1 * GIB
 SWAPPED_BYTES_MAX = 4 * MIB
 # A file is held in memory until it is put to an object store whole, which takes at most 5 GiB in one request.
 STORE_UPLOAD_BYTES_MAX = 2 * GIB
+# Ends of files that never change again, kept in memory: a footer, or a small file as a whole.
+KEPT_END_BYTES = 512 * KIB
 # Memory for the column chunks of one row group that are fetched from an object store together.
 PREFETCH_BYTES_MAX = 128 * MIB

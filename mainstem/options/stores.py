@@ -136,6 +136,10 @@ STORE_WIDTH = Whole(
     "hoodie.mainstem.storage.width", 16, 1, 64, "requests", read_by=_READ_BY,
     says="How many requests a call makes at the same time.",
 )  # fmt: skip
+KEPT_BYTES = Whole(
+    "hoodie.mainstem.storage.memory", 67_108_864, 0, 2**40, "bytes", read_by=_READ_BY,
+    says="How much an open table keeps in memory of files that never change: footers, small files.",
+)  # fmt: skip
 
 #: never shown, and best given as ``env:NAME``
 SECRETS = (

@@ -45,6 +45,7 @@ def _object_store(location: Location, sync: bool) -> Storage:
         width=store_options.width(location),
         suffix=store_options.serves_suffixes(location),
         read_only=True,
+        kept_bytes=store_options.kept_bytes(location),
     )
 
 

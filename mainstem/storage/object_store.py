@@ -30,7 +30,9 @@ from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainstem.errors import CorruptTable, Invalid, Unsupported
-from mainstem.limits import MIB, STORE_UPLOAD_BYTES_MAX, SWAPPED_BYTES_MAX
+from mainstem.limits import KEPT_END_BYTES, MIB, STORE_UPLOAD_BYTES_MAX, SWAPPED_BYTES_MAX
+from mainstem.options.stores import KEPT_BYTES
+from mainstem.storage.kept_reads import End, KeptReads
 from mainstem.storage.location import Location
 from mainstem.storage.one_by_one import create_each
 from mainstem.storage.protocol import Content, FileInfo, Upload
@@ -39,6 +41,8 @@ from mainstem.storage.swaps import Tag
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from mainstem.storage.range_file import Ranges
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -105,7 +109,8 @@ class ObjectStorage:
 
     ``store``: a store of obstore's; ``width``: the number of concurrent requests; ``suffix``: whether the
     store serves the last bytes of an object without being told its size (Azure does not). ``read_only``:
-    refuse every write. ``calls``: the functions that make the requests, the module ``obstore``.
+    refuse every write. ``kept_bytes``: how much of files that never change again is kept in memory.
+    ``calls``: the functions that make the requests, the module ``obstore``.
 
     Times are the store's, in whole seconds where ``stat`` asks for one object: HTTP knows no finer ones.
     """
@@ -121,6 +126,7 @@ class ObjectStorage:
         width: int = 16,
         suffix: bool = True,
         read_only: bool = False,
+        kept_bytes: int = KEPT_BYTES.default,
         calls: Any = None,
     ) -> None:
         if calls is None:
@@ -134,6 +140,7 @@ class ObjectStorage:
         self._suffix = suffix
         self._read_only = read_only
         self._calls = calls
+        self._kept = KeptReads(kept_bytes)
         self._prefix = location.path.strip("/")
 
     @property
@@ -252,6 +259,51 @@ class ObjectStorage:
 
         return open_ranges(self, path)
 
+    # -- files that never change again (``storage.final_files``) -------------------------------------
+
+    def read_final(self, path: str, *, max_bytes: int) -> bytes:
+        end = self._kept.get((path, None))
+        if end is not None and end.is_whole and end.size <= max_bytes:
+            return bytes(end.data)
+        data = self.read(path, max_bytes=max_bytes)
+        self._keep_whole(path, None, data)
+        return data
+
+    def open_final(self, path: str, sign: object) -> pa.NativeFile:
+        from mainstem.storage.range_file import open_ranges
+
+        return open_ranges(self, path, self._end(path, sign))
+
+    def view_final(self, path: str, sign: object) -> memoryview:
+        end = self._kept.get((path, sign))
+        if end is not None and end.is_whole:
+            return end.data
+        data = self.view(path)
+        self._keep_whole(path, sign, data)
+        return data
+
+    def final_ranges(self, path: str, sign: object) -> Ranges:
+        from mainstem.storage.range_file import Ranges
+
+        return Ranges(self, path, self._end(path, sign))
+
+    def forget_final(self) -> None:
+        self._kept.forget()
+
+    def _end(self, path: str, sign: object) -> End:
+        """The file's end, kept if it was fetched before."""
+        end = self._kept.get((path, sign))
+        if end is None:
+            end = End(*self.read_tail(path, KEPT_END_BYTES))
+            self._kept.put((path, sign), end)
+        return end
+
+    def _keep_whole(self, path: str, sign: object, data: bytes | memoryview) -> None:
+        if len(data) <= KEPT_END_BYTES:
+            self._kept.put((path, sign), End(memoryview(data), len(data)))
+
+    # -- listings -----------------------------------------------------------------------------------
+
     def names(self, folder: str, *, prefix: str = "", after: str = "") -> list[str]:
         return [entry.name for entry in self.entries(folder, prefix=prefix, after=after)]
 
@@ -282,6 +334,13 @@ class ObjectStorage:
         with self._requesting("LIST", path):
             below = next(self._calls.list(self._store, self._key(path) or None, chunk_size=1), None)
         return FileInfo(name, 0, 0, True) if below else None
+
+    def file_info(self, path: str) -> FileInfo | None:
+        """``stat`` of what can only be a file (``storage.files``): no listing looks for a folder."""
+        try:
+            return _info(path.rpartition("/")[2], self._head(path))
+        except FileNotFoundError:
+            return None
 
     def _head(self, path: str) -> Any:
         with self._requesting("HEAD", path):

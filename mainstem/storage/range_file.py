@@ -14,10 +14,11 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from mainstem.limits import MIB, PREFETCH_BYTES_MAX
+from mainstem.limits import KEPT_END_BYTES, MIB, PREFETCH_BYTES_MAX
+from mainstem.storage.kept_reads import End
 
 # One request of this size takes hardly longer than one of the 64 KiB that pyarrow reads of a footer.
-TAIL_BYTES = MIB // 2
+TAIL_BYTES = KEPT_END_BYTES
 # The least that a read fetches: readers go forward in small steps.
 _READ_BYTES = MIB
 # What is longer is fetched in parts of this size at the same time.
@@ -39,7 +40,7 @@ class RangeStore(Protocol):
 class RangeFile(pa.PythonFile):  # type: ignore[misc]  # pyarrow is taken untyped
     """The file that pyarrow reads; see the module."""
 
-    def __init__(self, ranges: _Ranges) -> None:
+    def __init__(self, ranges: Ranges) -> None:
         self._ranges = ranges  # pyarrow itself takes it before this runs
 
     def prefetch(self, ranges: Iterable[tuple[int, int]]) -> None:
@@ -50,23 +51,35 @@ class RangeFile(pa.PythonFile):  # type: ignore[misc]  # pyarrow is taken untype
         self._ranges.prefetch(ranges)
 
 
-def open_ranges(storage: RangeStore, path: str) -> RangeFile:
-    """The object as a file; raises ``FileNotFoundError`` if there is none."""
-    return RangeFile(_Ranges(storage, path))
+def open_ranges(storage: RangeStore, path: str, end: End | None = None) -> RangeFile:
+    """The object as a file; raises ``FileNotFoundError`` if there is none. ``end``: as for ``Ranges``."""
+    return RangeFile(Ranges(storage, path, end))
 
 
-class _Ranges:
-    """Reads by ranges; ``_blocks``: (offset, bytes) of what is in memory."""
+class Ranges:
+    """Reads by ranges. ``end``: the object's end, if it is known already.
 
-    def __init__(self, storage: RangeStore, path: str) -> None:
+    ``_blocks``: (offset, bytes) of what is in memory. Not safe for several threads.
+    """
+
+    def __init__(self, storage: RangeStore, path: str, end: End | None = None) -> None:
         self._storage = storage
         self._path = path
-        tail, self._size = storage.read_tail(path, TAIL_BYTES)
+        tail, self._size = storage.read_tail(path, TAIL_BYTES) if end is None else end
         self._tail = (self._size - len(tail), tail)
         self._last: tuple[int, memoryview] = (0, memoryview(b""))
         self._blocks: list[tuple[int, memoryview]] = []
         self._at = 0
         self.closed = False
+
+    @property
+    def size(self) -> int:
+        """The object's size in bytes."""
+        return self._size
+
+    def part(self, offset: int, length: int) -> memoryview:
+        """These bytes, fewer at the end of the object."""
+        return self._bytes(offset, min(length, max(0, self._size - offset)))
 
     def close(self) -> None:
         self.closed = True

@@ -327,6 +327,11 @@ def width(location: Location) -> int:
     return stores.STORE_WIDTH.read(dict(location.options))
 
 
+def kept_bytes(location: Location) -> int:
+    """How much of files that never change again is kept in memory."""
+    return stores.KEPT_BYTES.read(dict(location.options))
+
+
 def serves_suffixes(location: Location) -> bool:
     """Whether the store gives the last bytes of an object without being told its size."""
     return KINDS[location.scheme] != AZURE

@@ -22,6 +22,7 @@ from mainstem.errors import CorruptTable, MainstemError
 from mainstem.formats.arrow_file import plain_table
 from mainstem.limits import MANIFEST_BYTES_MAX, PROPERTIES_BYTES_MAX, VECTOR_MEMORY_BYTES_MAX
 from mainstem.storage import maps, paths
+from mainstem.storage.files import file_info
 from mainstem.storage.protocol import Storage
 from mainstem.vectors.index.version_manifest import (
     ELEMENTS,
@@ -218,7 +219,7 @@ def _content(storage: Storage, version: Version, file: StoredFile) -> memoryview
 
 
 def _check_size(storage: Storage, path: str, file: StoredFile) -> None:
-    info = storage.stat(path)
+    info = file_info(storage, path)
     if info is None:
         raise FileNotFoundError(path)
     if info.size != file.size:

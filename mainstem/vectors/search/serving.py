@@ -17,12 +17,16 @@ search
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from mainstem.errors import CorruptTable, Invalid, MainstemError, Unsupported
 from mainstem.storage import paths
+from mainstem.storage.files import file_info
+from mainstem.storage.links import has_links
 from mainstem.storage.protocol import FileInfo, Storage
+from mainstem.storage.side_by_side import in_turn, side_by_side
 from mainstem.vectors.engines import engine
 from mainstem.vectors.index.version_manifest import VectorIndex, Version
 from mainstem.vectors.index.versions import list_digest, numbers_of, read_indexes, read_version
@@ -54,6 +58,16 @@ class _Damage:
 
     why: str
     signs: dict[str, FileInfo | None]
+
+
+def _signs(storage: Storage, every: Sequence[str]) -> dict[str, FileInfo | None]:
+    """Sizes and times of files."""
+
+    def sign(path: str) -> FileInfo | None:
+        return file_info(storage, path)
+
+    looks = in_turn if has_links(storage) else partial(side_by_side, storage)
+    return dict(zip(every, looks(sign, every), strict=True))
 
 
 class Serving:
@@ -108,7 +122,7 @@ class Serving:
     def _damage(self, column_id: str, number: int) -> _Damage | None:
         """The remembered damage of a version, if its files look as they did then."""
         found = self._damaged.get((column_id, number))
-        if found is None or any(self._storage.stat(path) != sign for path, sign in found.signs.items()):
+        if found is None or any(file_info(self._storage, path) != sign for path, sign in found.signs.items()):
             return None
         return found
 
@@ -143,7 +157,7 @@ class Serving:
                 passed[number] = damage.why
                 continue
             manifest = paths.vector_manifest(index.id, number)
-            signs = {manifest: storage.stat(manifest)}
+            signs = {manifest: file_info(storage, manifest)}
             try:
                 version = read_version(storage, index.id, number)
                 if version is None or version.index != index.token:
@@ -151,7 +165,7 @@ class Serving:
                 if known is not None and known.opened is not None and known.opened.version == version:
                     yield known.opened
                 else:
-                    signs |= {path: storage.stat(path) for path in map(version.path, version.files)}
+                    signs |= _signs(storage, [version.path(file) for file in version.files])
                     yield self._opened(version)
             except (CorruptTable, Unsupported) as error:
                 bad = getattr(error, "path", "") or manifest
@@ -176,7 +190,7 @@ class Serving:
             if read_version(self._storage, version.column_id, version.number) != version:
                 raise
             every = map(version.path, version.files)
-            path = next((path for path in every if self._storage.stat(path) is None), "")
+            path = next((path for path in every if file_info(self._storage, path) is None), "")
             raise CorruptTable(
                 "a file of a vector index is missing; searches do without this version, refresh the index to"
                 f" build a new one{'' if path else f' ({error})'}",
@@ -189,7 +203,7 @@ class Serving:
             instead = f"version {opened.version.number} is used instead"
         for number, why in passed.items():
             manifest = paths.vector_manifest(index.id, number)
-            key = (self._storage.base, manifest, self._storage.stat(manifest))
+            key = (self._storage.base, manifest, file_info(self._storage, manifest))
             if key in _warned:
                 continue
             if len(_warned) >= _WARNED_MAX:
