@@ -46,6 +46,7 @@ def _object_store(location: Location, sync: bool) -> Storage:
         suffix=store_options.serves_suffixes(location),
         read_only=True,
         kept_bytes=store_options.kept_bytes(location),
+        cache=store_options.cache(location),
     )
 
 

@@ -42,6 +42,7 @@ from mainstem.storage.swaps import Tag
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from mainstem.storage.local_cache import LocalCache
     from mainstem.storage.range_file import Ranges
 
 Item = TypeVar("Item")
@@ -110,6 +111,7 @@ class ObjectStorage:
     ``store``: a store of obstore's; ``width``: the number of concurrent requests; ``suffix``: whether the
     store serves the last bytes of an object without being told its size (Azure does not). ``read_only``:
     refuse every write. ``kept_bytes``: how much of files that never change again is kept in memory.
+    ``cache``: where copies of large files are kept on this machine (``storage.local_cache``).
     ``calls``: the functions that make the requests, the module ``obstore``.
 
     Times are the store's, in whole seconds where ``stat`` asks for one object: HTTP knows no finer ones.
@@ -127,6 +129,7 @@ class ObjectStorage:
         suffix: bool = True,
         read_only: bool = False,
         kept_bytes: int = KEPT_BYTES.default,
+        cache: LocalCache | None = None,
         calls: Any = None,
     ) -> None:
         if calls is None:
@@ -141,6 +144,7 @@ class ObjectStorage:
         self._read_only = read_only
         self._calls = calls
         self._kept = KeptReads(kept_bytes)
+        self.cache = cache
         self._prefix = location.path.strip("/")
 
     @property

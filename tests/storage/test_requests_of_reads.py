@@ -14,14 +14,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 import mainstem
 from mainstem.errors import CorruptTable, TableReplaced
+from mainstem.formats.hfile import Ranges, open_hfile
+from mainstem.formats.hfile_write import write_hfile
 from mainstem.layout.partitions import list_partitions
+from mainstem.limits import KEPT_END_BYTES
 from mainstem.storage import object_store
+from mainstem.storage.backends import location_of, storage_of
+from mainstem.storage.final_files import final_ranges
 from mainstem.storage.kept_reads import End, KeptReads
 from mainstem.storage.local import LocalStorage
 from mainstem.storage.memory_store import forget, memory_store
@@ -292,7 +298,7 @@ def test_folders_of_a_store_are_listed_level_by_level_in_the_order_of_the_local_
             store.put(f"{partition}/{name}", b"x")
     (tmp_path / ".hoodie").mkdir()
     store.put(".hoodie/hoodie.properties", b"")
-    there = mainstem.storage.backends.storage_of(mainstem.storage.backends.location_of("memory://levels/"))
+    there = storage_of(location_of("memory://levels/"))
     local = LocalStorage(str(tmp_path))
     assert list(list_partitions(there, partitioned=True)) == list(list_partitions(local, partitioned=True))
     forget("levels")
@@ -310,3 +316,28 @@ def test_what_is_kept_has_a_bound() -> None:
     assert kept.get(("6", None)) is None and kept.get(("5", None)) is not None
     kept.forget()
     assert kept.get(("5", None)) is None
+
+
+def test_a_look_up_fetches_the_blocks_of_a_large_hfile_that_it_needs() -> None:
+    count, width = 40_000, 100
+    keys = pa.array([f"{number:08}" for number in range(count)])
+    noise = np.random.default_rng(7).bytes(count * width)
+    values = pa.array([noise[at : at + width] for at in range(0, len(noise), width)], pa.binary())
+    content = write_hfile(keys, values, schema_text="{}", base_file=True)
+    requests = Requests()
+    storage = ObjectStorage(memory_store("hfile"), location_of("memory://hfile/t"), calls=requests)
+    storage.put_new("one.hfile", content, durable=True)
+    size = len(content)
+    assert size > 4 * KEPT_END_BYTES
+    whole = open_hfile(content, path="one.hfile")
+    for wanted in ([5], [5, 20_000, 39_999], range(0, count, 500)):
+        requests.made.clear()
+        ranges = final_ranges(storage, "one.hfile")
+        assert ranges is not None
+        file = open_hfile(Ranges(ranges.size, ranges.part, ranges.prefetch), path="one.hfile")
+        some = keys.take(pa.array(wanted))
+        assert file.lookup(some) == whole.lookup(some)
+        assert requests.made["get_range"] <= 2  # near blocks come together
+        assert requests.made["get"] == (1 if wanted == [5] else 0)  # the end is fetched once
+    assert file.prefixes(pa.array(["0000001"])) == whole.prefixes(pa.array(["0000001"]))
+    forget("hfile")

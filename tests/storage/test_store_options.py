@@ -104,7 +104,8 @@ def test_every_declared_option_is_tried_here() -> None:
     tried = {name for given in options for name in given}
     tried |= {"fs.s3a.proxy.host", "fs.s3a.proxy.port"}
     tried |= {f"hoodie.mainstem.storage.{name}" for name in (
-        "proxy", "timeout_ms", "connect_timeout_ms", "width", "memory", "ca_file", "retries",
+        "proxy", "timeout_ms", "connect_timeout_ms", "width", "memory", "cache", "cache_folder",
+        "ca_file", "retries",
         "retry_timeout_ms")}
     assert {option for option in declared if not tried & set(option.names)} == set()
 

@@ -17,16 +17,14 @@ search
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 
 from mainstem.errors import CorruptTable, Invalid, MainstemError, Unsupported
 from mainstem.storage import paths
 from mainstem.storage.files import file_info
 from mainstem.storage.links import has_links
 from mainstem.storage.protocol import FileInfo, Storage
-from mainstem.storage.side_by_side import in_turn, side_by_side
 from mainstem.vectors.engines import engine
 from mainstem.vectors.index.version_manifest import VectorIndex, Version
 from mainstem.vectors.index.versions import list_digest, numbers_of, read_indexes, read_version
@@ -58,16 +56,6 @@ class _Damage:
 
     why: str
     signs: dict[str, FileInfo | None]
-
-
-def _signs(storage: Storage, every: Sequence[str]) -> dict[str, FileInfo | None]:
-    """Sizes and times of files."""
-
-    def sign(path: str) -> FileInfo | None:
-        return file_info(storage, path)
-
-    looks = in_turn if has_links(storage) else partial(side_by_side, storage)
-    return dict(zip(every, looks(sign, every), strict=True))
 
 
 class Serving:
@@ -165,10 +153,13 @@ class Serving:
                 if known is not None and known.opened is not None and known.opened.version == version:
                     yield known.opened
                 else:
-                    signs |= _signs(storage, [version.path(file) for file in version.files])
+                    if has_links(storage):
+                        signs |= {path: file_info(storage, path) for path in map(version.path, version.files)}
                     yield self._opened(version)
             except (CorruptTable, Unsupported) as error:
                 bad = getattr(error, "path", "") or manifest
+                if bad not in signs and not has_links(storage):  # each look is a request: only at this one
+                    signs[bad] = file_info(storage, bad)
                 self._damaged[index.id, number] = _Damage(
                     str(error), {path: signs.get(path) for path in (manifest, bad)}
                 )
