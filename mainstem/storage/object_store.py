@@ -29,6 +29,8 @@ from contextlib import contextmanager
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+
 from mainstem.errors import CorruptTable, Invalid, Unsupported
 from mainstem.limits import KEPT_END_BYTES, MIB, STORE_UPLOAD_BYTES_MAX, SWAPPED_BYTES_MAX
 from mainstem.options.stores import KEPT_BYTES
@@ -52,7 +54,7 @@ NONCE = "mainstemnonce"
 # A busy store answers 409 to a conditional write that met another one; a renewal may meet another renewal.
 _TRIES_MAX = 5
 _REMOVED_AT_ONCE = 1000
-# What is longer than two of these is fetched in parts.
+# What is longer than one of these is fetched in parts.
 _PART_BYTES = 8 * MIB
 _PARTS_AT_ONCE = 4
 _NO_BUCKET = re.compile(r"<Code>(NoSuchBucket|ContainerNotFound)</Code>|The specified bucket does not exist")
@@ -174,46 +176,70 @@ class ObjectStorage:
 
     def view(self, path: str) -> memoryview:
         """Whole content of a large file (``storage.maps``): long ones in parts, at the same time."""
-        with self._requesting("GET", path):
-            found = self._calls.get(self._store, self._key(path))
-            size = found.meta["size"]
-            if size <= 2 * _PART_BYTES:
-                return memoryview(found.bytes())
-            same = found.meta["e_tag"]
-            del found  # the rest of its body is not waited for
-        content = memoryview(bytearray(size))
-        self._fill(path, content, same)
+        first, size, same = self._beginning(path)
+        if size <= _PART_BYTES:
+            return first()
+        content = _room(size)
+        self._fill(path, content, first, same)
         return content.toreadonly()
 
     def private(self, path: str, size: int, *, spill: bool) -> memoryview:
         """A copy of the first bytes (``storage.maps``); in a nameless temporary file to ``spill``."""
-        found = self._head(path)
-        size = min(size, found["size"])
+        first, found, same = self._beginning(path)
+        size = min(size, found)
         if spill and size:
             with TemporaryFile(prefix="mainstem-", buffering=0) as file:
                 file.truncate(size)
                 content = memoryview(mmap.mmap(file.fileno(), size))
         else:
-            content = memoryview(bytearray(size))
-        self._fill(path, content, found["e_tag"])
+            content = _room(size)
+        self._fill(path, content, first, same)
         return content.toreadonly()
 
-    def _fill(self, path: str, content: memoryview, same: str | None) -> None:
+    def _beginning(self, path: str) -> tuple[Callable[[], memoryview], int, str | None]:
+        """What waits for the file's first part, the file's size, and its ETag."""
+        try:
+            with self._requesting("GET", path):
+                options = {"range": (0, _PART_BYTES)}
+                found = self._calls.get(self._store, self._key(path), options=options)
+        except FileNotFoundError:
+            raise
+        except OSError:
+            if self._size(path):  # stores answer by an error that an empty file has no such bytes
+                raise
+            return lambda: memoryview(b""), 0, None
+
+        def first() -> memoryview:
+            with self._requesting("GET", path):
+                return memoryview(found.bytes())
+
+        return first, int(found.meta["size"]), found.meta["e_tag"]
+
+    def _fill(
+        self, path: str, content: memoryview, first: Callable[[], memoryview], same: str | None
+    ) -> None:
         """Fetch the object's beginning into ``content``, in parts, as long as its ETag is the ``same``."""
 
-        def fetch(start: int) -> None:
-            end = min(start + _PART_BYTES, len(content))
+        def part(start: int) -> memoryview:
+            if not start:
+                return first()[: len(content)]
             with self._requesting("GET", path):
-                options = {"range": (start, end), "if_match": same}  # never parts of two contents
-                part = self._calls.get(self._store, self._key(path), options=options)
-                content[start:end] = memoryview(part.bytes())
+                # Never parts of two contents.
+                options = {"range": (start, min(start + _PART_BYTES, len(content))), "if_match": same}
+                found = self._calls.get(self._store, self._key(path), options=options)
+                return memoryview(found.bytes())
+
+        def fetch(start: int) -> None:
+            found = part(start)
+            # NumPy copies without holding up the other threads.
+            room = content[start : start + len(found)]
+            np.copyto(np.frombuffer(room, np.uint8), np.frombuffer(found, np.uint8))
 
         self._some_at_once(fetch, range(0, len(content), _PART_BYTES))
 
     def _some_at_once(self, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
         """As ``side_by_side``, with few threads: several of its threads may call this."""
-        groups = range(0, len(items), _PARTS_AT_ONCE)
-        return [r for n in groups for r in side_by_side(self, work, items[n : n + _PARTS_AT_ONCE])]
+        return side_by_side(self, work, items, width=_PARTS_AT_ONCE)
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         if length <= 0:
@@ -553,6 +579,11 @@ def refuse_writes(location: Location) -> None:
         " docs/stores.md)",
         table=location.base,
     )
+
+
+def _room(size: int) -> memoryview:
+    """Memory that nobody has filled with zeros before it is written."""
+    return memoryview(np.empty(size, np.uint8))
 
 
 def _joined(data: Content | memoryview) -> bytes | memoryview:
