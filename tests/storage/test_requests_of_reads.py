@@ -26,6 +26,7 @@ from mainstem.formats.hfile import Ranges, open_hfile
 from mainstem.formats.hfile_write import write_hfile
 from mainstem.layout.partitions import list_partitions
 from mainstem.limits import KEPT_END_BYTES
+from mainstem.metadata.metadata_table import MetadataTable
 from mainstem.publish.table_identity import note_identity
 from mainstem.storage import object_store, paths
 from mainstem.storage.backends import location_of, storage_of
@@ -244,6 +245,37 @@ def test_a_handle_notices_another_table_at_its_path(copied: Copied, tmp_path: Pa
     copied.copy()
     with pytest.raises(TableReplaced):
         rows(table)
+
+
+def test_an_index_that_is_rebuilt_behind_a_known_view_is_not_asked(
+    tmp_path: Path, monkeypatch
+) -> None:
+    local = mainstem.create_table(
+        tmp_path / "t", SCHEMA, record_key="id", buckets=2,
+        properties={"hoodie.metadata.enable": "true", **NO_SYNC},
+    )  # fmt: skip
+    local.upsert(batch(0, 30).set_column(1, "day", pa.array([""] * 30)))
+    local.create_index("column_stats")
+    copied = Copied(local)
+    copied.copy()
+    table = mainstem.open_table(URL)
+    wanted = pc.field("v") == 3
+    assert rows(table, filter=wanted).num_rows == 1
+    real, done = MetadataTable.refreshed, []
+
+    def late(self: MetadataTable) -> MetadataTable:
+        if not done:
+            done.append(True)
+            local.delete(batch(3, 1).select(["id"]))
+            local.compact()
+            local.reindex("column_stats")
+            copied.copy()
+        return real(self)
+
+    monkeypatch.setattr(MetadataTable, "refreshed", late)
+    assert rows(table, filter=wanted).num_rows == 1 and done
+    assert rows(table, filter=wanted).num_rows == 0
+    forget("reads")
 
 
 def newest_file(copied: Copied, suffix: str) -> str:
