@@ -194,7 +194,7 @@ def test_a_long_file_is_viewed_by_parts_of_one_content(monkeypatch) -> None:
         storage.put("log", bytes(range(size)), durable=True)
         calls.made.clear()
         assert maps.view(storage, "log") == bytes(range(size)) == storage.read("log", max_bytes=99)
-        assert calls.made["get"] == 2 + (-(-size // 10) if size > 20 else 0)
+        assert calls.made["get"] == 1 + max(1, -(-size // 10))
     assert maps.part(storage, "log", 90, 99) == bytes(range(90, 95))
     for spill in (True, False):
         for size in (0, 12, 95, 99):
@@ -206,7 +206,7 @@ def test_a_long_file_is_viewed_by_parts_of_one_content(monkeypatch) -> None:
     class Replaced(Requests):
         def get(self, store: Any, key: str, **how: Any) -> Any:
             found = obstore.get(store, key, **how)
-            if not how:
+            if "if_match" not in how.get("options", {}):
                 obstore.put(store, key, bytes(95))
             return found
 
