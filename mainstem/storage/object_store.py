@@ -124,8 +124,8 @@ class ObjectStorage:
 
     ``store``: a store of obstore's; ``width``: the number of concurrent requests; ``suffix``: whether the
     store serves the last bytes of an object without being told its size (Azure does not). ``kept_bytes``: how
-    much of files that never change again is kept in memory. ``cache``: where copies of large files are kept on
-    this machine (``storage.local_cache``). ``calls``: the functions that make the requests, the module
+    much of files that never change again is kept in memory. ``cache``: where copies of large files are kept
+    on this machine (``storage.local_cache``). ``calls``: the functions that make the requests, the module
     ``obstore``.
 
     Times are the store's, in whole seconds where ``stat`` asks for one object: HTTP knows no finer ones.
