@@ -95,6 +95,10 @@ class WriterContext:
         name, text = self.own_schema
         return text if name and timeline.newest_completed == name else None
 
+    def others_may_write(self) -> bool:
+        """Whether the table is not declared exclusive to mainstem, or another engine was seen anyway."""
+        return self.publisher.foreign_seen() or not self.config.exclusive
+
     def check_same_table(self) -> None:
         """Check, outside the lock, that this is still the table that was opened.
 
