@@ -3,8 +3,8 @@
 Not modelled is who may publish (``fence_model`` does that). Here the content is at one place, renames move
 it, and their requests and replies get lost, come late or are sent twice by the library. Meanwhile a later
 section may sweep the ticket, an archiver may remove what was published, and a sweeper what was swept long
-ago. The owner finds out, and reports ``ok``, ``failed`` (nothing was published; it then starts again, with another
-ticket) or ``unknown``. Neither of the first two may ever be wrong, not even later.
+ago. The owner finds out, and reports ``ok``, ``failed`` (nothing was published; it then starts again, with
+another ticket) or ``unknown``. Neither of the first two may ever be wrong, not even later.
 
 State: ``(place, wire, pc, looks, published, report)``
 - ``place``      where the content is: one of ``PLACES``
