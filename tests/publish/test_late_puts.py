@@ -58,19 +58,6 @@ def put_late(place: str, files: dict[str, bytes]) -> None:
         storage.put(path, data, durable=True)
 
 
-@pytest.mark.xfail(strict=True, reason="nobody asks yet what a completed rollback took back")
-def test_a_commit_that_was_rolled_back_and_comes_back_does_not_count(place, table) -> None:
-    last = max(i.requested for i in table.timeline())
-    before = timeline_files(place)
-    table.rollback(last)
-    gone = {path: data for path, data in before.items() if f"{last}_" in path}
-    assert len(gone) == 1 and keys(place) == ["k0", "k1"]
-    put_late(place, gone)
-    assert keys(place) == ["k0", "k1"], "it has no data files"
-    shown = mainstem.open_table(place).timeline()
-    assert not [i for i in shown if i.requested == last and i.is_completed]
-
-
 def test_an_archived_commit_that_comes_back_counts_once(place, table) -> None:
     for number in range(3, 8):
         table.upsert(rows(number))

@@ -249,6 +249,10 @@ class Watch:
             return True
         if path in self._shown:
             self._gone[path] = self._shown[path]
+            if name.action == "rollback" and name.state == "completed":
+                assert isinstance(self.disk, Bucket)
+                for target in [t for t, rollback in self.rolled_back.items() if rollback == name.requested]:
+                    self.disk.lose(target)  # nobody looks for files of that instant any more
             archived = any(row.requested == name.requested for row in plain.archived(self.disk))
             if not self.returns and not (archived and name.state == "completed"):
                 assert isinstance(self.disk, Bucket)

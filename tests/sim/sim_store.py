@@ -73,7 +73,7 @@ class Bucket(Disk):
         super().__init__(world)
         self.clock_ms = clock_ms
         self.tells = tells
-        self.travelling: dict[int, tuple[Process, Callable[[], object]]] = {}
+        self.travelling: dict[int, tuple[Process, Callable[[], object], str]] = {}
         #: who sent the request that is just carried out late
         self.sender: Process | None = None
         self._sent = 0
@@ -127,12 +127,18 @@ class Bucket(Disk):
             if inode is not None
         )
 
-    def travels(self, sender: Process, effect: Callable[[], object], delay_ms: float) -> None:
+    def travels(self, sender: Process, effect: Callable[[], object], path: str, delay_ms: float) -> None:
         """Carry a request out later; nobody waits for the answer."""
         self._sent += 1
         number = self._sent
-        self.travelling[number] = sender, effect
+        self.travelling[number] = sender, effect, path
         self.world.after(delay_ms, lambda: self._arrives(number))
+
+    def lose(self, instant: str) -> None:
+        """Requests about data files of this instant arrive no more: as after half an hour."""
+        for number, (_, _, path) in list(self.travelling.items()):
+            if f"_{instant}." in path and not path.startswith(".hoodie/"):
+                del self.travelling[number]
 
     def arrive(self) -> None:
         """All requests that still travel are carried out now."""
@@ -142,7 +148,7 @@ class Bucket(Disk):
     def _arrives(self, number: int) -> None:
         if number not in self.travelling:
             return
-        self.sender, effect = self.travelling.pop(number)
+        self.sender, effect, _ = self.travelling.pop(number)
         with suppress(OSError, BaseError):
             effect()
         self.sender = None
@@ -226,7 +232,7 @@ class Requests:
         self._world.note(f"{path} travels for {delay_ms:.0f} ms")
         self._world.counts.late += 1
         assert self._world.current is not None
-        self._bucket.travels(self._world.current.process, effect, delay_ms)
+        self._bucket.travels(self._world.current.process, effect, path, delay_ms)
 
     # -- reading ----------------------------------------------------------------------------------
 
