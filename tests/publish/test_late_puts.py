@@ -1,7 +1,7 @@
 """Goal: a decided file that an object store puts late, after it left the timeline, does no harm.
 
-Method: on a store in memory the file is put once more, as a request would that travelled for long (PROTOCOL.md,
-"Late puts").
+Method: on a store in memory the file is put once more, as a request would that travelled for long
+(PROTOCOL.md, "Late puts").
 """
 
 from __future__ import annotations
@@ -83,7 +83,13 @@ def test_a_plan_that_was_archived_and_comes_back_is_not_pending(place, table) ->
     table.clean()
     table.archive()
     after = timeline_files(place)
-    plans = {path: data for path, data in before.items() if path not in after and path.endswith("compaction.requested")}
+    plans = {
+        path: data
+        for path, data in before.items()
+        if path not in after and path.endswith("compaction.requested")
+    }
     assert plans
     put_late(place, plans)
-    assert not [i for i in mainstem.open_table(place).timeline() if i.action == "compaction" and not i.is_completed]
+    assert not [
+        i for i in mainstem.open_table(place).timeline() if i.action == "compaction" and not i.is_completed
+    ]

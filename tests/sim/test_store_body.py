@@ -1,7 +1,7 @@
 """Goal: on an object store, too, nothing is lost and nothing doubled, whatever its requests do.
 
-Method: scenarios of the simulated world with their table in a simulated object store, always the same seeds. New
-ones are looked for by ``make sim ARGS="--body store --each"``.
+Method: scenarios of the simulated world with their table in a simulated object store, always the same
+seeds. New ones are looked for by ``make sim ARGS="--body store --each"``.
 """
 
 from __future__ import annotations

@@ -130,7 +130,9 @@ def data_goes_first() -> list[Patch]:
     return [patch.object(GateEpoch, "publish", publish)]
 
 
-@seeded_bug("whoever drops contents of decisions drops those of others, too", "publishers", DYING, body="store")
+@seeded_bug(
+    "whoever drops contents of decisions drops those of others, too", "publishers", DYING, body="store"
+)
 def contents_of_others_are_dropped() -> list[Patch]:
     def drop(self: GateEpoch, items: Sequence[Item]) -> None:
         storage = self._object.storage
@@ -163,7 +165,9 @@ def every_refusal_is_a_success() -> list[Patch]:
     return [patch.object(ObjectStorage, name, blind(getattr(ObjectStorage, name))) for name in names]
 
 
-@seeded_bug("a store's put carries no nonce: one's own second try is somebody else", "tables", CROWDED, body="store")
+@seeded_bug(
+    "a store's put carries no nonce: one's own second try is somebody else", "tables", CROWDED, body="store"
+)
 def no_nonce() -> list[Patch]:
     whole = ObjectStorage._nonce_and_tag
 
@@ -182,13 +186,15 @@ def heartbeats_come_back() -> list[Patch]:
     return [patch.object(ObjectStorage, "renew", renew)]
 
 
-@seeded_bug("an interrupted commit judges by the timeline alone, and deletes its files", "tables", INTERRUPTED,
-            body="store")  # fmt: skip
+@seeded_bug("an interrupted commit judges by the timeline alone, and deletes its files", "tables",
+            INTERRUPTED, body="store")  # fmt: skip
 def doubt_is_not_ended() -> list[Patch]:
     return [patch.object(Publisher, "end_doubt", nothing)]
 
 
-@seeded_bug("a plan stays although another one became visible by the entry", "compactions", DYING, body="store")
+@seeded_bug(
+    "a plan stays although another one became visible by the entry", "compactions", DYING, body="store"
+)
 def plans_decided_before_unseen() -> list[Patch]:
     def changed(before: Any, after: Any) -> bool:
         return {i.file_name for i in before.completed} != {i.file_name for i in after.completed}
