@@ -7,7 +7,7 @@ killed or handed an error; the same seed gives the same run, call by call, in ev
 - ``sim_storage``  a POSIX file system in memory: what a crash of the machine keeps, torn bytes, torn
                    listings, errors before and after the effect; ``sim_clock``, ``sim_lock`` likewise
 - ``sim_store``    an object store in memory, under ``storage.object_store`` as it is: requests that come
-                   late, twice or not at all, lost replies, throttling; ``gate_rules`` watch what decides there
+                   late, twice or not at all, lost replies, throttling; ``gate_rules`` watch the gate
 - ``simulation``   one run: build, faults, calm, settle, audit; scenarios in ``publishers`` (the fence
                    alone), ``tables`` (writers, streams, readers, rollback), ``mixed`` (beside a Java-like
                    writer); ``compactor`` stands for Java's compactions

@@ -1,8 +1,9 @@
 """An object store in memory, with the semantics of a real one, and its faults.
 
-``mainstem.storage.object_store.ObjectStorage`` runs as it is, over the requests below, which stand for obstore
-and the store behind it. No renames, no links, no folders: a folder is what its objects' names say. An object is
-put whole or not at all and is durable at once, so a crash of the machine is the death of its processes.
+``mainstem.storage.object_store.ObjectStorage`` runs as it is, over the requests below, which stand for
+obstore and the store behind it. No renames, no links, no folders: a folder is what its objects' names say.
+An object is put whole or not at all and is durable at once, so a crash of the machine is the death of its
+processes.
 
 Each request is a scheduling point. What may happen to it, besides what happens to every call (the process is
 killed, stopped or interrupted before or after the effect):
