@@ -51,9 +51,8 @@ class Publication:
 class Watch:
     """Rules that hold at every moment, checked at every change of a name.
 
-    ``returns``: on a store, whether a late put may also bring back what a restore or a rollback took back, and
-    plans that were archived, and show files of lost task attempts after their transaction was committed. Without
-    it, only completed instants that were archived come back.
+    ``returns``: on a store, whether a late put may also bring back what a restore or a rollback took
+    back, and plans that were archived. Without it, only completed instants that were archived come back.
     """
 
     returns = False
@@ -410,8 +409,6 @@ class Watch:
         )
         self._content(name, path)
         self._count(name)
-        if isinstance(self.disk, Bucket) and not self.returns:
-            self.disk.lose(name.requested)  # of task attempts that lost
 
     def _count(self, name: TimelineName) -> None:
         counts = self.world.counts

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sim.checkers import Watch
 from tests.sim.run import Search, replay_command, simulate
+from tests.sim.sim_store import Bucket
 
 SEEDS = {
     "archives": [0],
@@ -42,9 +42,10 @@ def test_the_line_that_replays_a_seed_names_the_store() -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_file_of_a_lost_task_attempt_that_comes_after_the_commit_does_not_stay(monkeypatch) -> None:
+def test_a_late_file_of_a_lost_task_attempt_does_not_stay(monkeypatch) -> None:
     """No query of mainstem's reads it, but one of an engine would that lists files. Nobody prevents it yet."""
-    monkeypatch.setattr(Watch, "returns", True)
+    monkeypatch.setattr(Bucket, "late_tasks", True)
     result = simulate(7000, "tasks", body="store")
     if result.failure is not None:
-        pytest.xfail(f"{result.failure.rule}: with Watch.returns, {replay_command(result)}")
+        replay = replay_command(result)
+        pytest.xfail(f"{result.failure.rule}: with Bucket.late_tasks, {replay}")
