@@ -43,7 +43,7 @@ def test_the_line_that_replays_a_seed_names_the_store() -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_late_file_of_a_lost_task_attempt_does_not_stay(monkeypatch) -> None:
-    """No query of mainstem's reads it, but one of an engine would that lists files. Nobody prevents it yet."""
+    """No query of ours reads it, but one of an engine would that lists files. Nobody prevents it yet."""
     monkeypatch.setattr(Bucket, "late_tasks", True)
     result = simulate(7000, "tasks", body="store")
     if result.failure is not None:
