@@ -361,7 +361,8 @@ def put_table(seams: Seams, raw: Mapping[str, str]) -> str:
     """Creates the table with these properties; returns its identity (``publish.table_identity``).
 
     One step decides which of several creators wins: ``hoodie.properties`` gets its name by a link (a put on
-    condition), whole, exclusively and last. Whatever exists before that step is the same, whichever creator made it:
+    condition), whole, exclusively and last. Whatever exists before that step is the same, whichever creator
+    made it:
 
       1. private files with the properties; then folders, and the table's note in the fence
       2. the metadata table, if there is to be one, whole and in one step (``metadata.creation``)

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from mainstem.api.real_seams import check_writable, fence_of, note_lock
+from mainstem.api.real_seams import check_writable, fence_of, needs_no_lock, note_lock
 from mainstem.errors import Invalid, MainstemError, TableReplaced, Unavailable, Unsupported
 from mainstem.layout.properties import TableConfig, load_config
 from mainstem.metadata.metadata_partitions import has_metadata
@@ -121,6 +121,7 @@ class OpenedTable:
                 given=self.given,
                 identity=self.identity,
                 fence=fence_of(self.seams, self.identity, exclusive=config.exclusive),
+                lock_free=needs_no_lock(self.seams),
             )
         except MainstemError as error:
             error.table = error.table or self.path

@@ -26,6 +26,7 @@ from mainstem.truetime.locks.deferred import DeferredLock
 from mainstem.truetime.locks.options import LockOptions
 from mainstem.truetime.locks.protocol import LockProvider
 from mainstem.truetime.locks.providers import open_lock
+from mainstem.truetime.locks.storage_record import LOCK_PATH
 from mainstem.truetime.seams import Seams
 
 #: credentials for ZooKeeper, where the option ``hoodie.mainstem.lock.zookeeper.auth`` is not given
@@ -91,7 +92,8 @@ def real_seams(location: Location, config: TableConfig, properties: Mapping[str,
     clock = SystemClock(options.clock_offset_ms)
     chance = random.SystemRandom()
     def lock() -> LockProvider:
-        return open_lock(_chosen_lock(location, config, properties), clock=clock, random=chance, storage=storage)
+        chosen = _chosen_lock(location, config, properties)
+        return open_lock(chosen, clock=clock, random=chance, storage=storage)
 
     # On a store even a reader has many options, of which those of the lock are left to writers.
     return Seams(storage, clock, lock() if is_local(location) else DeferredLock(lock), chance)
@@ -119,6 +121,15 @@ def fence_of(seams: Seams, identity: str | None, *, exclusive: bool = False) -> 
     if has_swaps(seams.storage):
         return GateFence(seams.storage, seams.clock, seams.random, identity, clears=not exclusive)
     return LinkFence(seams.storage, seams.clock, seams.random, identity)
+
+
+def needs_no_lock(seams: Seams) -> bool:
+    """Whether mainstem's writers can do without the lock, as long as no other kind of writer is there.
+
+    So it is on an object store, where a swap decides, with the lock that lies in the table; who names another
+    one wants it.
+    """
+    return has_swaps(seams.storage) and seams.lock.identity == f"storage:{LOCK_PATH}"
 
 
 def reach_lock(location: Location, properties: Mapping[str, str]) -> None:

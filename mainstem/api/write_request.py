@@ -50,7 +50,7 @@ def write_spec(opened: OpenedTable, ctx: WriterContext, operation: str) -> Write
     elif operation == UPDATE_COLUMNS:
         _check_update_columns(opened, rules)
     # Under the lock, the commit checks for another writer's newer schema (``writers.transaction_schema``).
-    timeline = ctx.publisher.timeline()
+    timeline = ctx.publisher.seen()
     user_schema = ctx.own_schema_in(timeline)
     if user_schema is None:
         user_schema = schema_text(TableState.of(ctx.seams.storage, opened.config, timeline))
@@ -72,7 +72,8 @@ def write_spec(opened: OpenedTable, ctx: WriterContext, operation: str) -> Write
         check_key_encoding(ctx.seams.storage, config)
         ctx.keys_agreed = True
     keys.check_schema(arrow)
-    ctx.reread_config()
+    if not ctx.publisher.remembers or ctx.last_read is None:
+        ctx.reread_config()
     held = held_columns(ctx.seams.storage, ctx.newest_properties)
     log_schema = arrow_to_avro(arrow, table_name=config.name, meta_fields=True)
     return WriteSpec(

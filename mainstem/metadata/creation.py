@@ -223,8 +223,8 @@ def _put_in_place(
     time = _made_at(data)
     if time is None:
         raise Invalid(
-            f"{_PROPERTIES} does not say in its comment when it was made: something else wrote it, and a table"
-            " cannot be made beside it. Remove it with the rest of the folder, if nobody needs it",
+            f"{_PROPERTIES} does not say in its comment when it was made: something else wrote it, and a"
+            " table cannot be made beside it. Remove it with the rest of the folder, if nobody needs it",
             table=storage.base,
         )
     _put_contents(storage, config, contents, time)

@@ -175,6 +175,11 @@ BLOCK_ON_CLEAN = Flag(
     "hoodie.archive.block.on.latest.clean.ectr", False, read_by=_ARCHIVING,
     says="Instants that the last clean has not passed are not archived.",
 )  # fmt: skip
+ARCHIVE_REST_MS = Whole(
+    "hoodie.mainstem.archive.rest_ms", 1_800_000, 0, 86_400_000, "milliseconds", read_by=_ARCHIVING,
+    says="On an object store that another engine may write too, instants younger than this stay active: a put"
+    " that travels for long cannot bring an archived one back, which would hide rows from that engine.",
+)  # fmt: skip
 LEVEL_FILES = Whole(
     "hoodie.timeline.compaction.batch.size", 10, 2, 10_000, "files", read_by=_LEVELS,
     says="How many files of one level of the archive are merged into one of the next.",

@@ -10,7 +10,7 @@ without links: a single object, the gate, is swapped, and then the targets are p
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,11 +20,13 @@ class Notes:
     """What is noted beside the fence and outlives every section.
 
     ``foreign_seen``: another kind of writer (Java, say) was seen on this table. ``newest``: no instant may
-    get this time or an earlier one, whatever the timeline shows ("": no limit).
+    get this time or an earlier one, whatever the timeline shows ("": no limit). ``moved``: another section
+    may have entered since this process's latest one.
     """
 
     foreign_seen: bool = False
     newest: str = ""
+    moved: bool = True
 
 
 class Epoch(Protocol):
@@ -32,6 +34,10 @@ class Epoch(Protocol):
 
     #: as they were at the entry
     notes: Notes
+
+    @property
+    def listed(self) -> Sequence[str] | None:
+        """The names in the timeline's folder, if the entry had to list them; else None."""
 
     def check(self) -> None:
         """Raises ``LeaseLost`` if another section entered since, ``TableReplaced`` for another table."""

@@ -64,7 +64,7 @@ from mainstem.publish.gate import GATE_BYTES_MAX, INLINE_BYTES_MAX, Gate, Item, 
 from mainstem.publish.staging import delete_quietly
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
-from mainstem.storage.swaps import Tag, swappable
+from mainstem.storage.swaps import Tag, swap_once, swappable
 from mainstem.timeline.instant import parse_instant
 from mainstem.truetime.clock import Clock
 from mainstem.truetime.seams import Randomness
@@ -73,6 +73,8 @@ from mainstem.truetime.seams import Randomness
 _TRIES_MAX = 3
 # How often the gate is swapped for a note, or to enter, while others swap it too.
 _ENTRIES_MAX = 20
+# What was read this long ago need not be read again to enter: if it is old, the swap finds out.
+_FRESH_MS = 1000.0
 # A decision older than this may have been carried out by others, and its files may have been archived.
 _LOOK_AGAIN_MS = 10_000
 
@@ -91,6 +93,10 @@ class _GateObject:
         self._table = table
         #: nonce of a decision whose files this process has seen in place
         self.carried_out = ""
+        #: nonce that this process's latest section left
+        self.left = ""
+        # what a section that was overtaken has just read, and when: the next one enters by it
+        self._found: tuple[Gate, Tag, float] | None = None
 
     def nonce(self) -> str:
         """128 random bits."""
@@ -125,7 +131,7 @@ class _GateObject:
         why = ""
         for one in (*[after] * _TRIES_MAX, before.after(self.nonce())):
             try:
-                new = self._swaps.swap(paths.GATE, one.encode(), tag)
+                new = swap_once(self.storage, paths.GATE, one.encode(), tag)
                 found = None if new is None else (one, new)
             except OSError as error:
                 why, found = str(error), None
@@ -148,6 +154,7 @@ class _GateObject:
                         f"the gate could not be swapped: {why}; nothing was published",
                         table=self.storage.base,
                     )
+                self._found = (*found, self._clock.monotonic_ms())
                 raise LeaseLost(
                     f"epoch {before.epoch} of the gate was superseded by epoch {found[0].epoch}",
                     table=self.storage.base,
@@ -164,7 +171,7 @@ class _GateObject:
     def change(self, change: Callable[[Gate, str], Gate | None]) -> None:
         """Swap the gate for ``change(gate, nonce)``, after its decision was carried out; nothing if None."""
         for _ in range(_ENTRIES_MAX):
-            before, tag = self.enter()
+            before, tag, _ = self.enter()
             after = change(before, self.nonce())
             if after is None:
                 return
@@ -177,42 +184,58 @@ class _GateObject:
 
     # -- carrying out ----------------------------------------------------------------------------------
 
-    def enter(self) -> tuple[Gate, Tag]:
-        """Steps 1 and 2: the gate, whose decision is carried out."""
+    def enter(self) -> tuple[Gate, Tag, Sequence[str] | None]:
+        """Steps 1 and 2: the gate, whose decision is carried out, and the timeline's names, if it was listed
+        for that."""
         read_ms = self._clock.monotonic_ms()
-        gate, tag = self.read()
+        found, self._found = self._found, None
+        if found is not None and read_ms - found[2] < _FRESH_MS:
+            gate, tag, read_ms = found
+        else:
+            gate, tag = self.read()
         try:
-            gate = self.carry_out(gate, read_ms)
+            gate, listed = self.carry_out(gate, read_ms)
         except OSError as error:
             raise Unavailable(
                 f"what was decided before could not be put ({error}); nothing else was published",
                 table=self.storage.base,
             ) from error
-        return gate, tag
+        return gate, tag, listed
 
-    def carry_out(self, gate: Gate, read_ms: float) -> Gate:
-        """Put what the gate, read at this time, decided, where it is missing; the gate to go on with.
+    def carry_out(self, gate: Gate, read_ms: float) -> tuple[Gate, Sequence[str] | None]:
+        """Put what the gate, read at this time, decided, where it is missing.
 
-        Raises ``OSError``, ``LeaseLost`` if others have done so while this process stood still.
+        Returns the gate to go on with and the timeline's names with what was put; None if there was no need
+        to list them. Raises ``OSError``, ``LeaseLost`` if others have done so while this process stood still.
         """
-        if gate.nonce == self.carried_out:
-            return gate
-        after = gate
+        if gate.nonce == self.carried_out or not gate.pending:
+            return gate, None
+        after, listed = gate, None
         for item in gate.pending:
             if item.was is not None:
                 self.replace(item, gate)
-            elif self.storage.stat(gate.pending[-1].target) is None:  # it is put after all others
-                if self.is_late(read_ms) and self.moved(gate):
-                    raise LeaseLost(f"epoch {gate.epoch} of the gate was superseded", table=self.storage.base)
-                if self._taken_back(item):
-                    after = after.without(item)
-                else:
-                    self.put(item, gate)
+                continue
+            if listed is None:
+                listed = self.storage.names(paths.TIMELINE)
+            if self._is_there(gate.pending[-1], listed):  # it is put after all others
+                continue
+            if self.is_late(read_ms) and self.moved(gate):
+                raise LeaseLost(f"epoch {gate.epoch} of the gate was superseded", table=self.storage.base)
+            if self._taken_back(item, listed):
+                after = after.without(item)
+                continue
+            self.put(item, gate)
         if after == gate:
             self.carried_out = gate.nonce
-        return after
+        if listed is not None:
+            listed = [*listed, *(i.target.rpartition("/")[2] for i in gate.pending if _is_shown(i, after))]
+        return after, listed
 
-    def _taken_back(self, item: Item) -> bool:
+    def _is_there(self, item: Item, listed: Sequence[str]) -> bool:
+        folder, _, name = item.target.rpartition("/")
+        return name in listed if folder == paths.TIMELINE else self.storage.stat(item.target) is not None
+
+    def _taken_back(self, item: Item, listed: Sequence[str]) -> bool:
         """Whether an engine without a gate has removed the instant since it was decided.
 
         A completed file that is missing has its earlier states beside it, unless somebody archived the
@@ -221,11 +244,9 @@ class _GateObject:
         instant = parse_instant(item.target.rpartition("/")[2])
         if instant is None or not instant.is_completed:
             return False
-        folders = {item.target.rpartition("/")[0], paths.TIMELINE}
-        earlier = f"{instant.requested}."
-        return not any(
-            name.startswith(earlier) for folder in sorted(folders) for name in self.storage.names(folder)
-        )
+        folder, earlier = item.target.rpartition("/")[0], f"{instant.requested}."
+        names = [*listed, *(self.storage.names(folder) if folder != paths.TIMELINE else ())]
+        return not any(name.startswith(earlier) for name in names)
 
     def is_late(self, since_ms: float) -> bool:
         """Whether others may have carried a decision of that time out, and archived its files."""
@@ -327,6 +348,12 @@ class _GateObject:
         return found is not None and item.holds(found[0])
 
 
+def _is_shown(item: Item, gate: Gate) -> bool:
+    """Whether the timeline shows the decided file now, unless it did so before."""
+    folder = item.target.rpartition("/")[0]
+    return item.was is None and folder == paths.TIMELINE and item.target not in gate.dropped
+
+
 class GateEpoch:
     """The right to publish under one lease, from one entry on. Use it once, then drop it."""
 
@@ -334,14 +361,14 @@ class GateEpoch:
         self,
         gate: _GateObject,
         clock: Clock,
-        entered: tuple[Gate, Tag],
+        entered: tuple[Gate, Tag, Sequence[str] | None],
         entered_ms: float,
         content: bytes,
         ahead: bytes | None,
     ) -> None:
         self._object = gate
         self._clock = clock
-        self._gate, self._tag = entered
+        self._gate, self._tag, self.listed = entered
         self._entered_ms = entered_ms
         self._content = content
         self._ahead = ahead
@@ -455,6 +482,7 @@ class GateEpoch:
         self._gate, self._swapped = after, True
         if current:  # otherwise the old tag stays, and whatever this section tries next is superseded
             self._tag = tag
+            self._object.left = after.nonce
         return current
 
     def _clear(self) -> None:
@@ -534,7 +562,9 @@ class GateFence:
     def look(self) -> Notes:
         """One read. ``newest`` counts what is decided and not visible yet."""
         found = self._gate.find()
-        return Notes() if found is None else Notes(found[0].foreign, found[0].newest)
+        if found is None:
+            return Notes()
+        return Notes(found[0].foreign, found[0].newest, found[0].nonce != self._gate.left)
 
     def enter(self, content: str | None = None, ahead: str | None = None) -> GateEpoch:
         """Steps 1 and 2. Without content the gate is swapped, too."""
@@ -560,7 +590,7 @@ class GateFence:
         names = storage.names(paths.DECIDED)
         if not names:
             return
-        gate, _ = self._gate.enter()  # after the listing: what it names was listed before it was decided
+        gate = self._gate.enter()[0]  # after the listing: what it names was listed before it was decided
         named = {item.prepared for item in gate.pending}
         for name in sorted(names):
             epoch, path = paths.parse_decided(name), f"{paths.DECIDED}/{name}"

@@ -79,6 +79,7 @@ class LinkEpoch:
         self._ahead: str | None = None
         self._ahead_waits = False
         self.notes = Notes()
+        self.listed: Sequence[str] | None = None
 
     # -- entering ----------------------------------------------------------------------------------
 

@@ -41,9 +41,10 @@ from mainstem.publish.skew_wait import MixedWritersWarning, SkewWait
 from mainstem.storage import paths
 from mainstem.storage.links import NotDurable
 from mainstem.storage.protocol import Storage
+from mainstem.storage.side_by_side import side_by_side
 from mainstem.storage.swaps import has_swaps
 from mainstem.timeline.active import ActiveTimeline, TimelineReader
-from mainstem.timeline.instant import DELTACOMMIT, REQUESTED, RESTORE, parse_instant
+from mainstem.timeline.instant import DELTACOMMIT, INFLIGHT, REQUESTED, RESTORE, parse_instant
 from mainstem.timeline.restore_records import pending_restores
 from mainstem.truetime.heartbeats import Heartbeats
 from mainstem.truetime.instant_times import InstantTimes
@@ -51,6 +52,9 @@ from mainstem.truetime.locks.protocol import Lease
 from mainstem.truetime.seams import Seams
 
 __all__ = ["Ahead", "Guarded", "MixedWritersWarning", "Published", "Publisher", "Section"]
+
+# How long a section without a lock is tried again while others are faster.
+_LOCK_FREE_PATIENCE_MS = 300_000.0
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -111,6 +115,8 @@ class Section:
     epoch: Epoch
     #: the store's own clock at the entry, or a little earlier, in milliseconds
     store_now_ms: Callable[[], int]
+    #: what ``beside`` returned, which ran after the entry; None where it did not run
+    beside: object = None
 
 
 @dataclass(frozen=True)
@@ -152,6 +158,7 @@ class _Order(Generic[T]):
     ahead: Ahead | None
     folder: str
     keeps_time: bool
+    beside: Callable[[], object] | None
 
     @property
     def on_both(self) -> bool:
@@ -179,6 +186,19 @@ def _changed(before: ActiveTimeline, after: ActiveTimeline) -> bool:
     return any(i is not None and i.state == REQUESTED and i.action != DELTACOMMIT for i in new)
 
 
+class _NoLease:
+    """Of a section that took no lock."""
+
+    def check(self) -> None:
+        """It cannot be lost: the fence alone decides."""
+
+    def release(self) -> None:
+        """There is nothing to release."""
+
+
+_NO_LEASE: Lease = _NoLease()
+
+
 def _release(lease: Lease) -> None:
     """Release the lock, even if an interrupt (Ctrl-C) comes just now: all other processes wait for it.
 
@@ -204,15 +224,25 @@ class Publisher:
     ``wait_ms`` is ``hoodie.time.generator.max_expected_clock_skew_ms``; an ``exclusive`` table
     (``hoodie.mainstem.exclusive=true``) waits 0 until another kind of writer is seen. The fence knows
     which table was opened, and lets nothing be begun or published on another one (``TableReplaced``).
+    ``lock_free``: writers of an exclusive table take no lock: the fence alone keeps them apart, and a section
+    that others overtook is run again.
     """
 
     def __init__(
-        self, seams: Seams, times: InstantTimes, fence: Fence, *, wait_ms: int, exclusive: bool
+        self,
+        seams: Seams,
+        times: InstantTimes,
+        fence: Fence,
+        *,
+        wait_ms: int,
+        exclusive: bool,
+        lock_free: bool = False,
     ) -> None:
         self._seams = seams
         self._times = times
         self._fence = fence
         self._wait = SkewWait(seams.storage, wait_ms=wait_ms, exclusive=exclusive)
+        self._lock_free = exclusive and lock_free
         self._reader = TimelineReader(seams.storage)
         self._metadata_reader = TimelineReader(seams.storage, paths.METADATA_TIMELINE)
         self._metadata_seen: ActiveTimeline | None = None
@@ -241,8 +271,8 @@ class Publisher:
     def end_doubt(self) -> None:
         """Before a process asks the timeline how its own publication ended, which was interrupted.
 
-        Nothing that was sent before this call is decided after it. On a disk nothing is under way once a call is
-        over; on a store the gate must be swapped. Raises as ``guarded``.
+        Nothing that was sent before this call is decided after it. On a disk nothing is under way once a call
+        is over; on a store the gate must be swapped. Raises as ``guarded``.
         """
         if has_swaps(self._seams.storage):
             self.guarded(lambda section: None)
@@ -254,6 +284,12 @@ class Publisher:
     def foreign_seen(self) -> bool:
         """Whether another kind of writer was noted on the table."""
         return self._fence.look().foreign_seen
+
+    @property
+    def remembers(self) -> bool:
+        """Whether a write is planned by what this process saw last, as on a store, where each look costs a
+        request. Its commit looks again."""
+        return has_swaps(self._seams.storage)
 
     def now(self) -> str:
         """This machine's clock as an instant time; nothing is ordered by it."""
@@ -271,6 +307,7 @@ class Publisher:
         ahead: Ahead | None = None,
         folder: str = paths.TIMELINE,
         keeps_time: bool = False,
+        beside: Callable[[], object] | None = None,
     ) -> Published[T]:
         """Publish one file. ``target(time)`` names it inside the timeline folder.
 
@@ -281,12 +318,13 @@ class Publisher:
         ``ahead``: a file of the metadata table that is published first. ``folder``: the timeline that gets
         the file; if it is the metadata table's, the time lies above both timelines. ``keeps_time``: if
         the file is named after its time, note that beside the fence first, for writers that list the data
-        table's timeline only.
+        table's timeline only. ``beside``: a read that ``decide`` needs (``Section.beside``); a store makes it
+        while it lists the timeline.
 
         Raises ``LockUnavailable``, ``LeaseLost`` (superseded many times, nothing published),
         ``OutcomeUnknown`` (the link failed, and may or may not have taken effect).
         """
-        order = _Order(target, prepared, decide, before_link, ahead, folder, keeps_time)
+        order = _Order(target, prepared, decide, before_link, ahead, folder, keeps_time, beside)
         published, held = self._attempts("publishing", self._section, order)
         return replace(published, held=held)
 
@@ -305,10 +343,11 @@ class Publisher:
         epoch = self._fence.enter(content, None if ahead is None else ahead.prepared)
         try:
             # 3. List the timeline. It shows everything that others published; the caller decides by it.
-            timeline = self._reader.load()
+            timeline, beside = self._look(epoch, order)
+            self._refuse_unlocked(lease, epoch.notes)
             if planned_on is not None and _changed(planned_on, timeline):
-                raise LeaseLost("an instant completed, or another plan appeared, while the plan was made under the lock")
-            decision = order.decide(Section(timeline, epoch, epoch.now_ms))
+                raise LeaseLost("an instant completed, or another plan appeared, while the plan was made")
+            decision = order.decide(Section(timeline, epoch, epoch.now_ms, beside))
             if decision is not None:
                 return Published(decision=decision)
             self._refuse_beside_restore(timeline, order)
@@ -338,6 +377,8 @@ class Publisher:
             except NotDurable as error:
                 raise _unsynced(target, error, self._seams.storage.base) from error
             self._last_time = time
+            if self.remembers:
+                self._note_own(order.folder, order.target(time))
             if ahead is not None and first is not None:
                 self._metadata_seen = self._metadata_reader.noted(ahead.name(first))
             return Published(time, order.target(time))
@@ -349,6 +390,32 @@ class Publisher:
         lease.check()
         target, folders = f"{paths.METADATA_TIMELINE}/{ahead.name(time)}", ahead.folders
         self._link(lambda to: epoch.publish_ahead(to, folders), epoch.published_ahead, target, folders)
+
+    def _look(self, epoch: Epoch, order: _Order[T]) -> tuple[ActiveTimeline, object]:
+        """The timeline and what ``beside`` reads, at the same time where both are requests."""
+        if order.beside is None or not self.remembers:
+            return self._reader.load(epoch.listed), None
+        looks: list[Callable[[], object]] = [order.beside, lambda: self._reader.load(epoch.listed)]
+        beside, _ = side_by_side(self._seams.storage, lambda look: look(), looks)
+        return self._reader.last, beside
+
+    def _refuse_unlocked(self, lease: Lease, notes: Notes) -> None:
+        """Run the section again under the lock once another kind of writer was seen, which knows no fence."""
+        if lease is _NO_LEASE and notes.foreign_seen:
+            self._notes = notes
+            raise LeaseLost("another kind of writer was seen: from now on every section takes the lock")
+
+    def _note_own(self, folder: str, name: str) -> None:
+        """What this process published need be neither listed nor judged again."""
+        if folder == paths.TIMELINE:
+            self._reader.noted(name)
+            self._wait.note_own(name)
+
+    def seen(self) -> ActiveTimeline:
+        """The timeline as this process's latest section left it, where nobody needs a newer one: the commit
+        looks again under the fence. Else a listing."""
+        seen = self._reader.last
+        return seen if self.remembers and seen.names else self._reader.load()
 
     def _refuse_beside_restore(self, timeline: ActiveTimeline, order: _Order[T]) -> None:
         """While a restore is pending, publish nothing else: the restore might remove it, or something that it
@@ -436,10 +503,17 @@ class Publisher:
                 # 5. The request is there, and the lock is free again. List the fence and the timeline once
                 #    more: is it still the table that was opened, are request and heartbeat there, and does
                 #    every instant published meanwhile have an earlier time?
-                noted, timeline = self._look_at_fence().newest, self._reader.load()
+                notes, name = self._look_at_fence(), f"{time}.{action}.{REQUESTED}"
+                if self._lock_free and not notes.moved and not notes.foreign_seen:
+                    # Nobody else entered since this process's latest section, so nothing was published.
+                    timeline = self._reader.noted(name)
+                else:
+                    timeline = self._reader.load()
                 self._refuse_to_begin(timeline)
-                there = timeline.has(f"{time}.{action}.{REQUESTED}") and heartbeats.kept(time)
-                if there and noted < time and not _overtaken(time, before, timeline):
+                there = timeline.has(name) and heartbeats.kept(time)
+                if there and notes.newest < time and not _overtaken(time, before, timeline):
+                    if self._lock_free:
+                        self._wait.note_own(name, f"{time}.{action}.{INFLIGHT}")
                     return Begun(time, held)
             except BaseException:
                 self._take_back(action, heartbeats, tried)
@@ -456,7 +530,7 @@ class Publisher:
         """The critical section of ``begin``. ``tried``: heartbeats and requests of superseded attempts."""
         self._take_back(action, heartbeats, tried)  # of an attempt that was superseded
         # 1. List the timeline; choose a time above everything listed.
-        timeline = self._reader.load()
+        timeline = self.seen() if lease is _NO_LEASE else self._reader.load()
         if not timeline.names:  # the table may be gone, and a heartbeat made now would bring its folder back
             self._look_at_fence()
         self._refuse_to_begin(timeline)
@@ -484,9 +558,12 @@ class Publisher:
     def _take_back(self, action: str, heartbeats: Heartbeats, tried: list[_Try]) -> None:
         """Remove requests and heartbeats of attempts that failed: there is nothing else of these writes."""
         while tried:
-            if tried[-1].put:
-                _quietly(lambda: self._remove_request(f"{tried[-1].time}.{action}.{REQUESTED}"))
-            heartbeats.stop(tried.pop().time)
+            one = tried.pop()
+            try:
+                if one.put:
+                    _quietly(lambda: self._remove_request(f"{one.time}.{action}.{REQUESTED}"))  # noqa: B023
+            finally:  # an interrupt must not leave a heart that beats for nothing
+                heartbeats.stop(one.time)
 
     def _remove_request(self, name: str) -> None:
         """Remove a request, unless the timeline shows more of its instant: then it is another writer's."""
@@ -526,6 +603,17 @@ class Publisher:
         finally:
             epoch.leave()
 
+    def _acquire(self) -> Lease:
+        """The lease of a section: the lock's, or none where no lock is needed."""
+        return _NO_LEASE if self._is_lock_free() else self._seams.lock.acquire()
+
+    def _is_lock_free(self) -> bool:
+        return self._lock_free and not (self._notes is not None and self._notes.foreign_seen)
+
+    def _patience_ms(self) -> float:
+        """How long a section is run again. Without a lock each of many writers is overtaken often."""
+        return _LOCK_FREE_PATIENCE_MS if self._is_lock_free() else 0.0
+
     def _attempts(
         self, doing: str, section: Callable[Concatenate[Lease, P], T], *given: P.args, **named: P.kwargs
     ) -> tuple[T, Held]:
@@ -534,11 +622,13 @@ class Publisher:
         began = clock.monotonic_ms()
         held = 0.0
         failure: LeaseLost | None = None
-        for attempt in range(1, PUBLISH_ATTEMPTS_MAX + 1):
+        attempt = 0
+        while attempt < PUBLISH_ATTEMPTS_MAX or clock.monotonic_ms() - began < self._patience_ms():
+            attempt += 1
             lease: Lease | None = None
             entered = clock.monotonic_ms()
             try:
-                lease = self._seams.lock.acquire()
+                lease = self._acquire()
                 entered = clock.monotonic_ms()
                 result = section(lease, *given, **named)
             except LeaseLost as error:
@@ -553,7 +643,7 @@ class Publisher:
             return result, Held(attempt, held, max(0.0, clock.monotonic_ms() - began - held))
         assert failure is not None
         raise LeaseLost(
-            f"superseded {PUBLISH_ATTEMPTS_MAX} times in a row while {doing} ({failure.message});"
+            f"superseded {attempt} times in a row while {doing} ({failure.message});"
             f" nothing was published. Raise {EXPIRE_MS} or look for a process that"
             " removes the lock file",
             table=self._seams.storage.base,

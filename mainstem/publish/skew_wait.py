@@ -7,13 +7,15 @@ first bytes of a timeline file tell which kind of writer made it.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 from mainstem.formats.avro_container import MAGIC, OUR_MARK
 from mainstem.limits import HEARTBEAT_BYTES_MAX
 from mainstem.options.tables import EXCLUSIVE
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
+from mainstem.storage.side_by_side import side_by_side
+from mainstem.storage.swaps import has_swaps
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.instant import COMMIT, DELTACOMMIT, INFLIGHT, REQUESTED, Instant, parse_instant
 from mainstem.truetime.heartbeats import parse_promise
@@ -33,6 +35,8 @@ class SkewWait:
         self._wait_ms = wait_ms
         self._exclusive = exclusive
         self._known: set[str] = set()
+        #: requested times of instants that are ours
+        self._ours: set[str] = set()
 
     def ms(
         self, timeline: ActiveTimeline, foreign_seen: bool, note_foreign: Callable[[str], None]
@@ -44,8 +48,7 @@ class SkewWait:
         if not self._exclusive or foreign_seen:
             return self._wait_ms
         undecided = False
-        for name in sorted(timeline.names - self._known):
-            ours = self._is_ours(name, timeline)
+        for name, ours in self._judged(sorted(timeline.names - self._known), timeline):
             if ours is None:
                 undecided = True  # its writer is about to show itself, or died before it did
                 continue
@@ -61,6 +64,30 @@ class SkewWait:
                 )
                 return self._wait_ms
         return self._wait_ms if undecided else 0
+
+    def _judged(
+        self, names: Sequence[str], timeline: ActiveTimeline
+    ) -> Iterable[tuple[str, bool | None]]:
+        """Whether each of these files is ours. On a store, where each look is a request, one file of an
+        instant speaks for the others, and the looks are made at the same time."""
+        if not has_swaps(self._storage):
+            return ((name, self._is_ours(name, timeline)) for name in names)
+        speakers: dict[str, str] = {}
+        for name in names:
+            instant = parse_instant(name)
+            if instant is not None and instant.requested not in self._ours:
+                held = speakers.get(instant.requested)
+                if held is None or ("_" not in held and instant.state != REQUESTED):
+                    speakers[instant.requested] = name
+        chosen = list(speakers.items())
+        verdicts = side_by_side(self._storage, lambda one: self._is_ours(one[1], timeline), chosen)
+        self._ours.update(when for (when, _), ours in zip(chosen, verdicts, strict=True) if ours)
+        return [(name, ours) for (_, name), ours in zip(chosen, verdicts, strict=True)]
+
+    def note_own(self, *names: str) -> None:
+        """Files that this process makes need not be read to know whose they are."""
+        self._known.update(names)
+        self._ours.update(i.requested for i in map(parse_instant, names) if i is not None)
 
     def _is_ours(self, name: str, timeline: ActiveTimeline) -> bool | None:
         """True for our files and non-instants, None for an instant that does not show its writer yet."""

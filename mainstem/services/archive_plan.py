@@ -19,6 +19,8 @@ of their requested times, up to the first that must stay. These must stay:
   would undo them
 * on a metadata table, whatever the data table may still need (``services.metadata.metadata_state``)
 * an instant that completed twice (an engine without election did that): in doubt it stays visible
+* on an object store that another engine may write too, what completed less than half an hour ago
+  (``hoodie.mainstem.archive.rest_ms``, by the store's clock): see PROTOCOL.md, "Late puts"
 * whatever completed last: new times are chosen above everything on the active timeline
 
 Completed cleans, rollbacks and restores older than the newest archived commit go too, and so do our own index
@@ -43,6 +45,7 @@ from mainstem.options.metadata import PARTITIONS_INFLIGHT
 from mainstem.options.services import (
     ARCHIVE_MAX,
     ARCHIVE_MIN,
+    ARCHIVE_REST_MS,
     BEYOND_SAVEPOINT,
     BLOCK_ON_CLEAN,
     CLEAN_COMMITS,
@@ -50,10 +53,12 @@ from mainstem.options.services import (
 from mainstem.readers.changes.commit_range import SERVICES
 from mainstem.readers.planning.table_state import TableState
 from mainstem.readers.skipping.other_engines import is_ours
+from mainstem.services.claim import store_now_ms
 from mainstem.services.clean_plan import KEEP_LATEST_COMMITS, CleanOptions, boundary
 from mainstem.services.compaction_plan import CompactionOptions
 from mainstem.services.metadata.metadata_state import MetadataState
 from mainstem.storage import paths
+from mainstem.storage.swaps import has_swaps
 from mainstem.timeline.active import ActiveTimeline, load_timeline
 from mainstem.timeline.compaction_trigger import last_compaction
 from mainstem.timeline.instant import (
@@ -85,6 +90,7 @@ class ArchiveOptions:
     max_commits: int = ARCHIVE_MAX.default
     beyond_savepoint: bool = BEYOND_SAVEPOINT.default
     block_on_clean: bool = BLOCK_ON_CLEAN.default
+    rest_ms: int = ARCHIVE_REST_MS.default
     clean: CleanOptions = field(default_factory=CleanOptions)
     compaction: CompactionOptions = field(default_factory=CompactionOptions)
     levels: LevelOptions = field(default_factory=LevelOptions)
@@ -101,6 +107,7 @@ class ArchiveOptions:
             ARCHIVE_MAX.read(properties),
             BEYOND_SAVEPOINT.read(properties),
             BLOCK_ON_CLEAN.read(properties),
+            ARCHIVE_REST_MS.read(properties),
             CleanOptions.from_properties(properties),
             CompactionOptions.from_properties(properties),
             LevelOptions.from_properties(properties),
@@ -345,10 +352,21 @@ class ArchivePlan:
         chosen = instants_to_archive(
             state, subject.options, subject.ctx.publisher.now(), if_due=False
         )
-        sure = takewhile(lambda i: i.requested not in doubtful, chosen)
+        young = _young(subject) if chosen else set()
+        sure = takewhile(lambda i: i.requested not in doubtful and i.file_name not in young, chosen)
         waiting = [i for i in sure if i.file_name not in known]
         fresh = waiting[: _round_size(len(chosen))]
         return cls(state, manifest, fresh, stale, len(waiting)) if fresh or stale else None
+
+
+def _young(subject: Subject) -> set[str]:
+    """Names on the timeline that a late put might bring back, to the harm of another engine."""
+    ctx = subject.ctx
+    storage, rest_ms = ctx.seams.storage, subject.options.rest_ms
+    if not has_swaps(storage) or not rest_ms or not ctx.others_may_write():
+        return set()
+    now_ms = store_now_ms(ctx, "archive")
+    return {e.name for e in storage.entries(subject.timeline) if now_ms - e.mtime_ms < rest_ms}
 
 
 def _round_size(waiting: int) -> int:

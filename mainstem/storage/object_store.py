@@ -92,6 +92,10 @@ class StoreUpload:
             self._contents[0] += memoryview(part).cast("B")
         self.size = total
 
+    def forget(self) -> None:
+        """Drop the content: nothing is put (``storage.protocol.drop``)."""
+        self._contents.clear()
+
     def close(self, *, durable: bool) -> None:
         try:
             content = self._contents.pop()
@@ -326,6 +330,15 @@ class ObjectStorage:
                     ) from None
                 return None
         raise OSError(errno.EBUSY, f"{self._full(path)}: too many conditional writes at once", path)
+
+    def swap_once(self, path: str, data: Content | memoryview, tag: Tag | None) -> Tag | None:
+        """As ``swap``, for content that tells its writer: after None the caller reads it, so nothing is
+        looked at here, and the put may have taken effect."""
+        try:
+            mode = "create" if tag is None else _condition(tag)
+            return self._put(path, _joined(data), mode, secrets.token_hex(16))
+        except _Refused:
+            return None
 
     def renew(self, path: str) -> None:
         """Write the content again, if the object is still there."""

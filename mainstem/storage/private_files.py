@@ -46,7 +46,7 @@ class PrivateUpload:
         self.size += sum(memoryview(part).nbytes for part in buffers)
         if len(self._parts[0]) > _MEMORY_BYTES_MAX:
             if self._spilled is None:
-                self._spilled = TemporaryFile(prefix="mainstem-", buffering=0)
+                self._spilled = TemporaryFile(prefix="mainstem-", buffering=0)  # noqa: SIM115 - closed below
             _write(self._spilled, self._parts[0])
             self._parts[0] = bytearray()
 

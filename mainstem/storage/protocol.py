@@ -53,6 +53,15 @@ class Upload(Protocol):
         """
 
 
+def drop(upload: Upload) -> None:
+    """End a file that nobody wants any more. On a disk its bytes are there; a store never gets them."""
+    forget = getattr(upload, "forget", None)
+    if forget is not None:
+        forget()
+    else:
+        upload.close(durable=False)
+
+
 @runtime_checkable
 class Storage(Protocol):
     """What mainstem needs from a store of files.

@@ -9,6 +9,7 @@ tag: **put a nonce into the content**, else a swap may succeed although the obje
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol, cast
 
 from mainstem.errors import Unsupported
@@ -36,6 +37,15 @@ class Swappable(Protocol):
         content must name those who came before. An ``OSError`` means that the outcome is unknown: the swap
         may have taken effect, and may still take effect as long as its ``tag`` is current.
         """
+
+
+def swap_once(storage: Storage, path: str, data: Content, tag: Tag | None) -> Tag | None:
+    """``Swappable.swap`` of content that tells its writer; a store may save the look after a refusal. After
+    None, too, the object may have this content."""
+    once: Callable[[str, Content, Tag | None], Tag | None] = getattr(storage, "swap_once", None) or swappable(
+        storage
+    ).swap
+    return once(path, data, tag)
 
 
 def has_swaps(storage: Storage) -> bool:

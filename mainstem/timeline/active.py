@@ -208,9 +208,10 @@ class TimelineReader:
         self._folder = folder
         self._last = ActiveTimeline((), {})
 
-    def load(self) -> ActiveTimeline:
-        """List the timeline now. Raises ``CorruptTable`` if its folder, which every table has, is gone."""
-        names = frozenset(self._storage.names(self._folder))
+    def load(self, listed: Iterable[str] | None = None) -> ActiveTimeline:
+        """List the timeline now, unless it was just ``listed``. Raises ``CorruptTable`` if its folder, which
+        every table has, is gone."""
+        names = frozenset(self._storage.names(self._folder) if listed is None else listed)
         if not names and self._folder == paths.TIMELINE and self._is_gone():
             raise CorruptTable(
                 "the timeline's folder is gone, which says which data files are committed; restore it from a"
@@ -228,6 +229,11 @@ class TimelineReader:
         fresh = names - last.names if last.names else None
         before = last if fresh is not None and len(names) == len(last.names) + len(fresh) else None
         self._last = ActiveTimeline(names, known, last.newest_time, fresh, before)
+        return self._last
+
+    @property
+    def last(self) -> ActiveTimeline:
+        """The last listing, with what was noted since; it is empty before the first one."""
         return self._last
 
     def noted(self, name: str) -> ActiveTimeline:

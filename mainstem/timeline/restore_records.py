@@ -18,9 +18,18 @@ from mainstem.formats.avro_container import decode_container, encode_container, 
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
+from mainstem.storage.swaps import has_swaps
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.commit_metadata import VERSION_MARK, schema_text
-from mainstem.timeline.instant import REQUESTED, RESTORE, ROLLBACK, WRITE_ACTIONS, Instant
+from mainstem.timeline.instant import (
+    COMMIT,
+    COMPACTION,
+    REQUESTED,
+    RESTORE,
+    ROLLBACK,
+    WRITE_ACTIONS,
+    Instant,
+)
 from mainstem.timeline.plans import load_rollback_plan
 
 
@@ -153,9 +162,9 @@ def shown_timeline(storage: Storage, timeline: ActiveTimeline) -> ActiveTimeline
     """The timeline as queries see it, without instants that a pending restore or rollback removes.
 
     Storage loses their files one by one; for readers they disappear all at once. A rollback with a damaged
-    plan hides nothing, because nothing can execute it.
+    plan hides nothing, because nothing can execute it. Nor do queries see what ``came_back``.
     """
-    undone = set(being_restored(storage, timeline))
+    undone = {*being_restored(storage, timeline), *(i.requested for i in came_back(storage, timeline))}
     for instant in timeline.pending:
         if instant.action == ROLLBACK:
             with suppress(CorruptTable):
@@ -163,6 +172,35 @@ def shown_timeline(storage: Storage, timeline: ActiveTimeline) -> ActiveTimeline
                 if plan is not None and plan.instant in timeline.completion_times:
                     undone.add(plan.instant)
     return timeline.without_instants(undone) if undone else timeline
+
+
+def came_back(storage: Storage, timeline: ActiveTimeline) -> list[Instant]:
+    """Completed instants that a completed restore or rollback took back, and whose file is there again.
+
+    On an object store a put may arrive after that: of a writer that stood still, or by a request that
+    travelled for long. Only the completed file is there then, so nothing is read for any other instant.
+    """
+    if not has_swaps(storage):
+        return []
+    writes = [i for i in timeline.completed if i.action in WRITE_ACTIONS]
+    alone = [i for i in writes if not timeline.has(f"{i.requested}.{_planned_as(i.action)}.{REQUESTED}")]
+    if not alone:
+        return []
+    gone: dict[str, str] = {}  # requested time -> that of the newest restore or rollback which took it back
+    for taker in timeline.completed:
+        with suppress(CorruptTable):
+            if taker.action == RESTORE:
+                plan = load_restore_plan(storage, taker.requested)
+                gone.update((i.requested, taker.requested) for i in (plan.instants if plan else ()))
+            elif taker.action == ROLLBACK:
+                undone = load_rollback_plan(storage, taker.requested)
+                if undone is not None and undone.completion is not None:
+                    gone[undone.instant] = taker.requested
+    return [i for i in alone if (i.completion or "") < gone.get(i.requested, "")]
+
+
+def _planned_as(action: str) -> str:
+    return COMPACTION if action == COMMIT else action
 
 
 def taking_back(storage: Storage, timeline: ActiveTimeline) -> Instant | None:

@@ -23,7 +23,9 @@ from mainstem.options.writing import HEARTBEAT_MS
 from mainstem.publish.staging import create_once
 from mainstem.storage import paths
 from mainstem.storage.folders import make_folder
-from mainstem.storage.protocol import Storage, Upload
+from mainstem.storage.protocol import Storage, Upload, drop
+from mainstem.storage.side_by_side import side_by_side
+from mainstem.storage.swaps import has_swaps
 from mainstem.timeline.commit_metadata import WriteStat
 from mainstem.timeline.instant import DELTACOMMIT, REQUESTED
 from mainstem.writers.encode_rows import Blocks, BucketEncoder, Place, Slab
@@ -71,6 +73,9 @@ class BucketAppender:
         self._file_ids = FileIds(storage, known_buckets)
         self._closed: list[WriteStat] = []
         self._folders: set[str] = set()
+        #: markers of the files opened so far; the first ``_marked`` of them are there
+        self.markers: list[str] = []
+        self._marked = 0
         #: partitions that were looked at: whether they had a metafile
         self._known_partitions = set() if known_partitions is None else known_partitions
         self._surely_alive = surely_alive
@@ -188,10 +193,19 @@ class BucketAppender:
         """A new data file. Raises ``FileExistsError`` if the name is taken."""
         self._ensure_partition(partition)
         # The marker first: a file without one survives Java's rollback and comes back later.
-        self._storage.put_new(paths.marker(self._spec.instant, partition, name), b"", durable=False)
+        self.markers.append(paths.marker(self._spec.instant, partition, name))
+        if not has_swaps(self._storage):
+            self._put_markers()
         sink = self._storage.upload(paths.in_partition(partition, name))
         self._folders.add(partition)
         return sink
+
+    def _put_markers(self) -> None:
+        """Put the markers of the files opened so far: on a disk at once, on a store all together, as no file
+        is there before it is closed."""
+        waiting = self.markers[self._marked :]
+        side_by_side(self._storage, lambda path: self._storage.put_new(path, b"", durable=False), waiting)
+        self._marked = len(self.markers)
 
     def _ensure_partition(self, partition: str) -> None:
         if partition in self._folders:
@@ -274,6 +288,7 @@ class BucketAppender:
 
     def _close_log(self, key: tuple[str, int]) -> None:
         log = self._logs[key]
+        self._put_markers()
         log.sink.close(durable=self._spec.fsync)
         log.stat.size_bytes = log.sink.size
         self._closed.append(log.stat)
@@ -312,6 +327,7 @@ class BucketAppender:
                 partition = partition.rpartition("/")[0]
                 folders.add(partition)
         try:
+            self._put_markers()
             self._storage.settle(
                 [*(log.sink for log in logs), *others], sorted(folders), durable=self._spec.fsync
             )
@@ -345,7 +361,7 @@ class BucketAppender:
         self.written.clear()
         for log in self._logs.values():
             with suppress(OSError):
-                log.sink.close(durable=False)
+                drop(log.sink)
 
 
 class FileTokens:

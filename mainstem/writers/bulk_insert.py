@@ -179,6 +179,7 @@ class BulkInserter(BucketAppender):
         try:
             stat.writes = write_base_file([rows], self._spec.log_schema, sink, self._encoder.layout)
         finally:
+            self._put_markers()
             sink.close(durable=self._spec.fsync)
         stat.size_bytes = sink.size
 

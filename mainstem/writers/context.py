@@ -95,6 +95,10 @@ class WriterContext:
         name, text = self.own_schema
         return text if name and timeline.newest_completed == name else None
 
+    def others_may_write(self) -> bool:
+        """Whether the table is not declared exclusive to mainstem, or another engine was seen anyway."""
+        return self.publisher.foreign_seen() or not self.config.exclusive
+
     def check_same_table(self) -> None:
         """Check, outside the lock, that this is still the table that was opened.
 
@@ -105,8 +109,13 @@ class WriterContext:
     def properties(self, section: object = None) -> TableConfig:
         """``hoodie.properties`` as they are now. In one section under the lock they are read only once."""
         if section is None or self.last_read is None or self.last_read[0] is not section:
-            self.last_read = (section, load_config(self.seams.storage))
+            read = getattr(section, "beside", None)
+            self.last_read = (section, read if isinstance(read, TableConfig) else self.read_properties())
         return self.last_read[1]
+
+    def read_properties(self) -> TableConfig:
+        """``hoodie.properties``, read now: for ``Publisher.publish(beside=...)``."""
+        return load_config(self.seams.storage)
 
     @property
     def newest_properties(self) -> TableConfig:
@@ -146,8 +155,10 @@ def open_context(
     given: Mapping[str, str] | None = None,
     identity: str | None = None,
     fence: Fence,
+    lock_free: bool = False,
 ) -> WriterContext:
-    """Put the parts together. ``config`` already includes ``given``; ``identity``: the table's.
+    """Put the parts together. ``config`` already includes ``given``; ``identity``: the table's;
+    ``lock_free``: see ``Publisher``.
 
     Raises ``Invalid`` for a LOCAL table without a zone.
     """
@@ -156,8 +167,8 @@ def open_context(
     check_expressions(seams.storage, config)
     if not has_links(seams.storage) and not has_swaps(seams.storage):
         raise Unsupported(
-            "the storage has neither atomic hard links nor conditional puts, one of which the completion fence"
-            " needs",
+            "the storage has neither atomic hard links nor conditional puts, one of which the completion"
+            " fence needs",
             table=base,
         )
     zone = config.zone(options.zone)
@@ -176,6 +187,7 @@ def open_context(
         fence,
         wait_ms=options.skew_ms,
         exclusive=config.exclusive,
+        lock_free=lock_free,
     )
     heartbeats = heartbeats_of(seams, options)
     return WriterContext(

@@ -10,6 +10,7 @@
   timeline, Java takes it for an archived, completed one and shows their rows;
 - pending instants of the metadata table whose data instant is not pending, with the log files of those that
   were rolled back (``metadata.commits.taking_back``);
+- on an object store, completed files of instants that were taken back, which a late put brought back;
 - savepoints that were begun long ago: archiving would stop before their instants for good. They are removed
   under the lock. mainstem begins and publishes a savepoint in one section, so its maker is superseded by
   then.
@@ -32,7 +33,7 @@ from mainstem.storage.swaps import has_swaps
 from mainstem.timeline.active import ActiveTimeline, load_timeline
 from mainstem.timeline.instant import REQUESTED, RESTORE, ROLLBACK, SAVEPOINT, Instant
 from mainstem.timeline.plans import load_rollback_plan
-from mainstem.timeline.restore_records import load_restore_plan
+from mainstem.timeline.restore_records import came_back, load_restore_plan
 from mainstem.writers.context import WriterContext
 from mainstem.writers.write_task import marked_files
 
@@ -57,6 +58,7 @@ def sweep_leftovers(ctx: WriterContext, *, thorough: bool) -> None:
     _sweep_marks(ctx, timeline)
     _sweep_metadata(ctx, own, timeline, store_now_ms)
     _sweep_savepoints(ctx, timeline, store_now_ms)
+    _sweep_what_came_back(ctx, timeline)
     for instant in sorted({*beats, *marked}):
         if paths.is_instant_time(instant) and _is_over(timeline, instant):
             if instant in beats and not ctx.heartbeats.expired(instant, store_now_ms):
@@ -144,6 +146,19 @@ def _sweep_savepoints(ctx: WriterContext, timeline: ActiveTimeline, now_ms: int)
             _delete_mark(ctx.seams.storage, mark)
 
     if begun_savepoints(ctx, timeline, now_ms, dead=True):
+        ctx.publisher.guarded(forget)
+
+
+def _sweep_what_came_back(ctx: WriterContext, timeline: ActiveTimeline) -> None:
+    """Removes completed files that a late put brought back after a restore or a rollback."""
+    storage = ctx.seams.storage
+
+    def forget(section: Guarded) -> None:
+        for instant in came_back(storage, section.timeline):
+            section.check()
+            storage.delete(paths.timeline_file(instant.file_name))
+
+    if came_back(storage, timeline):
         ctx.publisher.guarded(forget)
 
 

@@ -68,7 +68,11 @@ def publish_with_metadata(
 
         try:
             published: Published[T | _Moved] = ctx.publisher.publish(
-                target, prepared=prepared, decide=may, ahead=None if part is None else part.ahead
+                target,
+                prepared=prepared,
+                decide=may,
+                ahead=None if part is None else part.ahead,
+                beside=ctx.read_properties,
             )
         except RolledBack:
             if part is not None:

@@ -46,6 +46,7 @@ from mainstem.options import WRITER_NAME
 from mainstem.publish.publisher import Held, Published, Section
 from mainstem.publish.staging import begin, delete_quietly
 from mainstem.storage import paths
+from mainstem.storage.swaps import has_swaps
 from mainstem.timeline.commit_metadata import WriteStat, encode_commit
 from mainstem.timeline.instant import DELTACOMMIT, INFLIGHT, REQUESTED, RESTORE, Instant
 from mainstem.timeline.restore_records import being_restored
@@ -462,7 +463,7 @@ class Transaction:
                     assert published.time is not None
                     return self._committed(published.time, published.held, stats, rows)
                 case FoundCommitted(instant):
-                    if instant == self.instant:  # an interrupted call had decided it, and others carried it out
+                    if instant == self.instant:  # an interrupted call had decided it, others carried it out
                         return self._found_committed(self._completed() or "")
                     self._abort()
                     return self._end(Outcome(ALREADY_COMMITTED, instant=instant))
@@ -620,6 +621,11 @@ class Transaction:
         """Remove heartbeat and markers. The commit stands; if this fails, later writers remove them."""
         storage = self._ctx.seams.storage
         try:
+            if self._appender is not None and not self._task_stats and has_swaps(storage):
+                # All that is there is known: one request, and no listing.
+                self._ctx.heartbeats.leave(self.instant)
+                storage.delete_all([paths.heartbeat(self.instant), *self._appender.markers])
+                return
             self._ctx.heartbeats.stop(self.instant)
             storage.delete_tree(paths.marker_folder(self.instant))
         except (OSError, MainstemError):

@@ -381,7 +381,7 @@ class _Register:
             version = max(self._versions(names), default=0)
             if version == 0 and _SWAPPED not in names:
                 return 0, _State()
-            # Of a table that was copied from an object store, the state lies under the name that it has there.
+            # In a table that was copied from an object store, the state has the name that it has there.
             path = self._path(version) if version else f"{self._folder}/{_SWAPPED}"
             try:
                 data = self._storage.read(path, max_bytes=PROPERTIES_BYTES_MAX)

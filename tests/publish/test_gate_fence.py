@@ -97,9 +97,11 @@ def test_writers_without_any_lock_publish_everything(metadata: bool) -> None:
 # -- one fault at each request ---------------------------------------------------------------------------
 
 
-def faulty(fault: str, at: int, *, metadata: bool, size: int, archiver: bool) -> GateWorld:
+def faulty(
+    fault: str, at: int, *, metadata: bool, size: int, archiver: bool, seed: int | None = None
+) -> GateWorld:
     """Two writers; at one request of the first one something happens."""
-    world = GateWorld(at, metadata=metadata, size=size)
+    world = GateWorld(at if seed is None else seed, metadata=metadata, size=size)
     world.objects.faults["w0", at] = fault
     world.start("w0", world.writer(2))
     world.start("w1", world.writer(2))
@@ -187,10 +189,15 @@ def _without_cancelling(
     return found
 
 
-def _first_only(self: _GateObject, gate: Gate, read_ms: float) -> None:
+def _no_help(self: _GateObject, gate: Gate, read_ms: float) -> tuple[Gate, None]:
+    return gate, None
+
+
+def _first_only(self: _GateObject, gate: Gate, read_ms: float) -> tuple[Gate, None]:
     for item in gate.pending[:1]:
         if self.storage.stat(item.target) is None:
             self.put(item, gate)
+    return gate, None
 
 
 def _data_first(self: GateEpoch, target: str) -> None:
@@ -212,7 +219,7 @@ def _told_as_trouble(self: GateEpoch, decided: Gate, contents: Any, before_ms: f
 
 
 SEEDED: dict[str, Callable[[], Any]] = {
-    "nobody helps": lambda: patch.object(_GateObject, "carry_out", _nothing),
+    "nobody helps": lambda: patch.object(_GateObject, "carry_out", _no_help),
     "only the first file is helped": lambda: patch.object(_GateObject, "carry_out", _first_only),
     "a refused swap is somebody else's": lambda: patch.object(_GateObject, "swap", _blind),
     "the gate is put without a condition": lambda: patch.object(_GateObject, "swap", _without_condition),
@@ -395,7 +402,8 @@ def test_what_is_too_large_for_the_gate_lies_beside_it_until_it_is_put(storage) 
             epoch.publish(instant_file("20260101000000004"))
     assert len(storage.objects.data[paths.GATE][0]) < 1000
     assert len(storage.names(paths.DECIDED)) == 1
-    assert fence(storage).sweep() == 0, "the gate names it"
+    fence(storage).sweep()
+    assert len(storage.names(paths.DECIDED)) == 1, "the gate names it"
     fence(storage).enter(private(storage, b"next")).publish(instant_file("20260101000000006"))
     assert storage.read(instant_file("20260101000000004"), max_bytes=10**6) == data
     assert storage.names(paths.DECIDED) == []
@@ -405,7 +413,7 @@ def test_a_sweep_leaves_contents_that_may_still_be_named(storage) -> None:
     fence(storage).enter()  # epoch 1
     for epoch in (0, 1, 2):
         storage.put_new(paths.decided(epoch, "0" * 32, 0), b"", durable=True)
-    assert fence(storage).sweep() == 2
+    fence(storage).sweep()
     assert storage.names(paths.DECIDED) == [f"2-{'0' * 32}-0"]
 
 
@@ -422,11 +430,11 @@ def test_a_decided_content_that_is_gone_stops_everybody(storage) -> None:
 
 def test_notes_outlive_sections_and_supersede_those_that_entered_before(storage) -> None:
     one = fence(storage).enter(private(storage, b"one"))
-    fence(storage).note_newest("20260101000000009")
-    fence(storage).note_foreign()
+    fence(storage).enter().note_newest("20260101000000009")
+    fence(storage).note_foreign("Java's")
     with pytest.raises(LeaseLost):
         one.publish(instant_file("20260101000000004"))
-    fence(storage).note_newest("20260101000000007")
+    fence(storage).enter().note_newest("20260101000000007")
     epoch = fence(storage).enter(private(storage, b"one"))
     assert (epoch.notes.newest, epoch.notes.foreign_seen) == ("20260101000000009", True)
     epoch.publish(instant_file("20260101000000010"))
@@ -469,8 +477,8 @@ def test_a_store_without_swaps_is_refused_and_a_private_file_that_is_gone(storag
 def came_back(fault: str) -> list[str]:
     """Files that appeared again after an archiver took them away, over stops at each request in turn."""
     found = []
-    for at in range(8, 34):
-        world = faulty(fault, at, metadata=False, size=SMALL, archiver=True)
+    for seed in range(48):
+        world = faulty(fault, 10 + seed % 24, metadata=False, size=SMALL, archiver=True, seed=seed)
         world.check()
         found += world.came_back
     return found

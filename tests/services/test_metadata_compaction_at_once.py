@@ -73,16 +73,16 @@ def watched(monkeypatch: pytest.MonkeyPatch, then) -> None:
 
 
 def test_whether_a_plan_is_seen_depends_on_who_may_write(table, tmp_path) -> None:
-    assert at_once.others_may_write(table.writer_context())
+    assert table.writer_context().others_may_write()
     path = tmp_path / "shared"
     shared = mainstem.create_table(path, SCHEMA, record_key="id", ordering="ts", buckets=2)
-    assert at_once.others_may_write(shared.writer_context())
+    assert shared.writer_context().others_may_write()
     path = tmp_path / "alone"
     alone = mainstem.create_table(
         path, SCHEMA, record_key="id", ordering="ts", buckets=2,
         properties={"hoodie.mainstem.exclusive": True},
     )  # fmt: skip
-    assert not at_once.others_may_write(alone.writer_context())
+    assert not alone.writer_context().others_may_write()
 
 
 def test_no_plan_is_pending_while_files_are_made_and_commits_beside_it_lie_on_top(table, monkeypatch) -> None:

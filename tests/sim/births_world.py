@@ -17,6 +17,7 @@ as Java does: it looks for the folder, then writes the properties over what is t
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -32,8 +33,10 @@ from mainstem.formats.java_properties import parse_properties
 from mainstem.layout.properties import TableConfig, encode_config, load_config
 from mainstem.publish.table_identity import known_identity
 from mainstem.storage import paths
+from mainstem.storage.folders import make_folder
 from mainstem.writers.stream_guard import StreamGuard
 from tests.sim import plain_format as plain
+from tests.sim.sim_store import Bucket
 from tests.sim.simulation import EXPECTED, Simulation
 from tests.sim.world import Process, Violation
 
@@ -107,11 +110,13 @@ class Births(Simulation):
 
     def _look(self, event: str, path: str, source: str) -> None:
         folder, name = self.disk.split(path)
-        if folder == paths.FENCE and event == "created" and (note := paths.parse_table_note(name)):
+        if path == paths.GATE and event == "created":
+            self.life_of.setdefault(json.loads(bytes(self.disk.need(path).data))["table"], self.life)
+        elif folder == paths.FENCE and event == "created" and (note := paths.parse_table_note(name)):
             self.life_of.setdefault(note, self.life)
         elif path == paths.PROPERTIES:
             self._properties(event)
-        elif folder == paths.TIMELINE and event == "linked":
+        elif folder == paths.TIMELINE and self._is_published(event, name):
             self._only_its_own(path)
             done = plain.timeline_name(name)
             if done is not None and done.state == "completed" and done.action == "deltacommit":
@@ -120,6 +125,15 @@ class Births(Simulation):
             self._only_its_own(path)
         elif event == "deleted":
             self._deleted(path, folder, name)
+
+    def _is_published(self, event: str, name: str) -> bool:
+        """Whether a section publishes this file: by a link, on a store by a put. What begins is put, too."""
+        if not isinstance(self.disk, Bucket):
+            return event == "linked"
+        instant = plain.timeline_name(name)
+        if event != "created" or instant is None or instant.state == "inflight":
+            return False
+        return instant.state == "completed" or instant.action != "deltacommit"
 
     def _properties(self, event: str) -> None:
         if event in ("linked", "created") and not self._is_stranger():
@@ -349,8 +363,21 @@ class Births(Simulation):
 
     def _all_gone(self) -> None:
         """Somebody moves the folder away."""
+        self._nobody_publishes()
         self.disk.folders, self.disk.durable = {"": {}}, {"": {}}
         self._next_life()
+
+    def _nobody_publishes(self) -> None:
+        """On a store, where a put that was decided may come late: who deletes a table stops those who are at
+        something there, and waits until nothing travels any more (PROTOCOL.md)."""
+        if not isinstance(self.disk, Bucket):
+            return
+        self.disk.travelling.clear()
+        here = self.world.current
+        for process in self.world.processes:
+            busy = process not in self.idle and process is not (here and here.process)
+            if busy and not process.immune and process.on_death is not None:
+                process.kill()
 
     def _next_life(self, *, torn: bool = False) -> None:
         self.life = Life(len(self.lives), torn=torn)
@@ -359,6 +386,7 @@ class Births(Simulation):
 
     def _remove_by_name(self, process: Process) -> None:
         storage = self.seams(process).storage
+        self._nobody_publishes()
         self.removing, self.life.torn = True, True
         self._next_life(torn=True)
         while self.disk.folders.get(""):
@@ -446,7 +474,7 @@ class Births(Simulation):
             try:
                 if storage.stat(paths.HOODIE) is None:
                     for folder in paths.INITIAL_FOLDERS:
-                        storage.make_folder(folder)
+                        make_folder(storage, folder)
                     raw = self._raw(metadata=False, buckets=self.random.choice([2, 4]))
                     storage.put(paths.PROPERTIES, encode_config(raw, "then"), durable=True)
             except OSError:

@@ -49,7 +49,13 @@ class Publication:
 
 
 class Watch:
-    """Rules that hold at every moment, checked at every change of a name."""
+    """Rules that hold at every moment, checked at every change of a name.
+
+    ``returns``: on a store, whether a late put may also bring back what a restore or a rollback took back, and
+    plans that were archived. Without it, only completed instants that were archived come back.
+    """
+
+    returns = False
 
     def __init__(self, world: World, disk: Disk, *, fenced: bool = True) -> None:
         self.world = world
@@ -109,6 +115,12 @@ class Watch:
         times = (inode.mtime for name, inode in fence.items() if inode and name.startswith("epoch-"))
         return max(times, default=0.0)
 
+    def foreign_noted(self) -> bool:
+        """Whether another kind of writer was noted on the table."""
+        if self.gate is not None:
+            return self.gate.foreign
+        return self.disk.exists(f"{_FENCE}/foreign")
+
     # -- events -----------------------------------------------------------------------------------
 
     def _event(self, event: str, path: str, source: str = "") -> None:
@@ -121,17 +133,22 @@ class Watch:
         if path != TIMELINE and not path.startswith(_FENCE):
             # Between its epoch's marker and its listing a holder looks at the fence only: this one failed.
             self._epoch_of.pop(self.world.current, None)
+        if isinstance(self.disk, Bucket) and path.startswith(f"{HEARTBEATS}/") and event != "deleted":
+            if self.disk.mode == "overwrite":
+                raise Violation("heartbeats stay gone", f"{path} was put without a condition")
         who = self._who()
         if path.startswith(f"{HEARTBEATS}/") and event != "deleted" and who is not None:
             claims = self._claims.setdefault(path.rpartition("/")[2], [])
             if claims[-1:] != [who]:
                 claims.append(who)
+        if self.gate is not None and event in ("created", "replaced"):
+            self.gate.replaced(path, event)
         if path.startswith(f"{TIMELINE}/"):
             self._timeline(event, path, source)
         elif path == TIMELINE:
             self._listed()
         elif path == GATE and self.gate is not None:
-            self.gate.changed(event)
+            self.gate.changed(event, self._who())
         elif self.gate is not None and path in self.gate.decided and event != "deleted":
             self.gate.visible(path)  # on the metadata table's timeline
         elif (marker := _EPOCH.match(path)) and event != "deleted":
@@ -148,6 +165,11 @@ class Watch:
         if self.world.current is not None:
             return self.world.current.process
         return self.disk.sender if isinstance(self.disk, Bucket) else None
+
+    def _decider(self, path: str) -> Process | None:
+        """Who publishes this file: on a store not always who puts it."""
+        decided = None if self.gate is None else self.gate.decided.get(path)
+        return self._who() if decided is None else decided.by
 
     def _new_name(self, event: str, path: str) -> None:
         if event == "replaced" or path in self._made:
@@ -227,6 +249,10 @@ class Watch:
             return True
         if path in self._shown:
             self._gone[path] = self._shown[path]
+            archived = any(row.requested == name.requested for row in plain.archived(self.disk))
+            if not self.returns and not (archived and name.state == "completed"):
+                assert isinstance(self.disk, Bucket)
+                self.disk.closed.add(path)
         if name.state == "completed" or name.action != "deltacommit":
             return False
         actor, had = self.world.current, self._had.get(name.requested, set())
@@ -280,9 +306,9 @@ class Watch:
         plan = self.disk.need(f"{TIMELINE}/{name.requested}.rollback.requested")
         target = plain.container(bytes(plan.data))["instantToRollback"]["commitTime"]
         beat, promised = self.disk.get(f"{HEARTBEATS}/{target}"), self.promised_ms(target)
-        actor = self.world.current
+        by = self._decider(f"{TIMELINE}/{name.requested}.rollback.requested")
         # A plan of a service is its executor's, who need not be who made it.
-        own = actor is not None and actor.process in (self._owner.get(target), *self._claims.get(target, ()))
+        own = by is not None and by in (self._owner.get(target), *self._claims.get(target, ()))
         if own or beat is None or promised is None or any(p.requested == target for p in self.published):
             return
         silent = self.entered_at(f"{TIMELINE}/{name.requested}.rollback.requested") - beat.mtime
@@ -316,7 +342,9 @@ class Watch:
                 "time order", f"{name.requested} requested after {self._newest} became visible"
             )
         self.requested.add(name.requested)
-        self._owner[name.requested] = self._who()
+        self._owner[name.requested] = self._decider(
+            f"{TIMELINE}/{name.requested}.{name.action}.{name.state}"
+        )
         if name.action != "deltacommit":
             self._newest = max(self._newest, name.requested)
         if name.action == "deltacommit" and name.requested not in self._claims:
@@ -585,6 +613,10 @@ class Audit:
         # The epoch, and at most three notes; a crash of the machine may bring an older one back.
         if len(fence) > 5 + self.watch.world.counts.host_crashes:
             raise Violation("constant files", f"the fence folder holds {sorted(fence)}")
+        contents = self.disk.folders.get(".hoodie/.mainstem/decided", {})
+        named = [] if self.watch.gate is None else self.watch.gate.contents()
+        if left := sorted(set(contents) - set(named)):
+            raise Violation("constant files", f"contents of decisions are left: {left}")
 
 
 def _newest(names: Iterable[TimelineName | None]) -> str:

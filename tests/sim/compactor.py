@@ -44,6 +44,7 @@ class Compactor:
 
     def run(self) -> None:
         """Finish the pending plan, or make one and execute it."""
+        self._publisher.end_doubt()  # on a store: whether the one before completed it
         waiting = [t for t, action in plain.pending(self._disk).items() if action == "compaction"]
         time = waiting[0] if waiting else self._schedule()
         self._execute(time)

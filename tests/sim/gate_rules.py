@@ -17,20 +17,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.sim.sim_storage import Disk
-from tests.sim.world import Violation, World
+from tests.sim.world import Process, Violation, World
 
 GATE = ".hoodie/.mainstem/gate.json"
 _PAST_MAX = 64
+#: files that nothing but a decision replaces
+DECIDED_ONLY = (".hoodie/hoodie.properties", ".hoodie/timeline/history/_version_")
 
 
 @dataclass
 class Decided:
     """A new file that a swap decided. ``entered``: the store's time of the swap before, which is when the section
-    that decided entered, or earlier."""
+    that decided entered, or earlier. ``by``: who decided, and need not be who puts it."""
 
     epoch: int
     sha256: str
     entered: float
+    by: Process | None
 
 
 class GateRules:
@@ -44,8 +47,19 @@ class GateRules:
         self.shown: set[str] = set()
         self._now: dict[str, Any] = {}
         self._swapped_at = 0.0
+        self._replaced: set[str] = set()  # files that the newest swap replaces, and that are replaced
 
-    def changed(self, event: str) -> None:
+    @property
+    def foreign(self) -> bool:
+        """Whether another kind of writer was noted."""
+        return bool(self._now.get("foreign"))
+
+    def contents(self) -> list[str]:
+        """Names of the objects with contents that the gate names."""
+        prepared = (item.get("prepared") for item in self._now.get("pending", []))
+        return [path.rpartition("/")[2] for path in prepared if path is not None]
+
+    def changed(self, event: str, by: Process | None) -> None:
         """The gate was made, swapped or removed."""
         if event == "deleted":
             raise Violation("gate", "the gate was removed")
@@ -57,18 +71,18 @@ class GateRules:
         if (after["epoch"], after["past"], after["table"]) != (before["epoch"] + 1, past, before["table"]):
             raise Violation("gate", f"epoch {after['epoch']} does not follow epoch {before['epoch']}")
         self._carried_out(before, after)
+        self._replaced = set()
         entered, self._swapped_at = self._swapped_at, found.mtime
         for item in after["pending"]:
             if "was" not in item:
-                self.decided[item["target"]] = Decided(after["epoch"], item["sha256"], entered)
+                self.decided[item["target"]] = Decided(after["epoch"], item["sha256"], entered, by)
         self._now = after
 
     def _carried_out(self, before: dict[str, Any], after: dict[str, Any]) -> None:
         for item in before["pending"]:
             target = item["target"]
             if "was" in item:
-                inode = self.disk.get(target)
-                if self.fenced and (inode is None or _sha256(inode.data) != item["sha256"]):
+                if self.fenced and target not in self._replaced:
                     raise Violation(
                         "help first", f"epoch {after['epoch']} came before {target} of {before['epoch']} was replaced"
                     )
@@ -99,11 +113,14 @@ class GateRules:
         self.shown.add(path)
         return decided
 
-    def replaced(self, path: str) -> None:
-        """A file that only decisions replace was replaced."""
-        pending = [item for item in self._now.get("pending", []) if "was" in item and item["target"] == path]
+    def replaced(self, path: str, event: str) -> None:
+        """A file was put, perhaps over another one."""
         sha256 = _sha256(self.disk.need(path).data)
-        if self.fenced and all(item["sha256"] != sha256 for item in pending):
+        for item in self._now.get("pending", []):
+            if "was" in item and (item["target"], item["sha256"]) == (path, sha256):
+                self._replaced.add(path)
+                return
+        if event == "replaced" and self.fenced and path in DECIDED_ONLY:
             raise Violation("superseded", f"{path} was replaced without a decision of the newest swap")
 
 

@@ -127,9 +127,9 @@ class Mixed(Tables):
 
     @staticmethod
     def _java_put(storage: Any, target: str, data: bytes) -> None:
-        """As Java makes a file: by a rename, or on a store by a plain put."""
+        """As Java makes a file: by a rename, or on a store by a put."""
         if not has_links(storage):
-            storage.put(target, data, durable=True)
+            storage.put_new(target, data, durable=True)
             return
         storage.put_new(f"{target}.tmp-1", data, durable=True)
         storage.rename(f"{target}.tmp-1", target)
@@ -137,7 +137,7 @@ class Mixed(Tables):
     def _audit(self, table: Table) -> None:
         super()._audit(table)
         strange = any(i.writer == "j1" for i in self.audit.committed())
-        noticed = self.disk.exists(f"{paths.FENCE}/foreign")
+        noticed = self.watch.foreign_noted()
         if self.exclusive and strange and not noticed:
             raise Violation("strangers", "another kind of writer was not noticed")
 

@@ -229,17 +229,17 @@ class Archived:
 _archive_rows: dict[int, tuple[Inode, list[tuple]]] = {}
 
 
-def archived(disk: Disk) -> list[Archived]:
-    """The instants of the archive's current version, by requested time."""
+def archived(disk: Disk, folder: str = HISTORY) -> list[Archived]:
+    """The instants of the current version of an archive, by requested time."""
     found = []
-    for name in archive_files(disk):
-        found += [Archived(*row, name) for row in _rows_of(disk.need(f"{HISTORY}/{name}"))]
+    for name in archive_files(disk, folder):
+        found += [Archived(*row, name) for row in _rows_of(disk.need(f"{folder}/{name}"))]
     return sorted(found, key=lambda row: (row.requested, row.action))
 
 
-def archive_files(disk: Disk) -> list[str]:
-    """The files that the archive's current version names."""
-    return files_of_archive(disk.folders.get(HISTORY, {}))
+def archive_files(disk: Disk, folder: str = HISTORY) -> list[str]:
+    """The files that the current version of an archive names."""
+    return files_of_archive(disk.folders.get(folder, {}))
 
 
 def files_of_archive(folder: Mapping[str, Inode | None]) -> list[str]:

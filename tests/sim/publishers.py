@@ -5,7 +5,7 @@ Ten times faster than whole transactions, so that rare interleavings of the hand
 
 from __future__ import annotations
 
-from mainstem.api.real_seams import fence_of
+from mainstem.api.real_seams import fence_of, needs_no_lock
 from mainstem.errors import LeaseLost, LockUnavailable, OutcomeUnknown, Unavailable
 from mainstem.publish.publisher import Publisher
 from mainstem.readers.planning import table_state
@@ -39,7 +39,10 @@ class Publishers(Simulation):
 
     def _body(self, process: Process) -> None:
         seams = self.seams(process)
-        publisher = Publisher(seams, InstantTimes(), fence_of(seams, None), wait_ms=200, exclusive=True)
+        fence, lock_free = fence_of(seams, None, exclusive=True), needs_no_lock(seams)
+        publisher = Publisher(
+            seams, InstantTimes(), fence, wait_ms=200, exclusive=True, lock_free=lock_free
+        )
         while self.left[process.name] > 0:
             self.left[process.name] -= 1
             try:

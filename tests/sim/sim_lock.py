@@ -95,7 +95,10 @@ class SimLock:
 
     identity = "simulated"
 
-    def __init__(self, service: LockService, process: Process, wait_ms: float = 60_000) -> None:
+    def __init__(
+        self, service: LockService, process: Process, wait_ms: float = 60_000, identity: str = identity
+    ) -> None:
+        self.identity = identity
         self._service = service
         self._process = process
         self._wait_ms = wait_ms

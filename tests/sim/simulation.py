@@ -7,8 +7,13 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from unittest.mock import patch
+
 from mainstem.errors import Invalid, LeaseLost, LockUnavailable, MainstemError, Unavailable
+from mainstem.publish import gate_fence
+from mainstem.publish.gate import INLINE_BYTES_MAX
 from mainstem.storage.private_files import PrivateFiles
+from mainstem.truetime.locks.storage_record import LOCK_PATH
 from mainstem.truetime.seams import Seams
 from tests.sim.checkers import Watch
 from tests.sim.sim_clock import SimClock
@@ -63,6 +68,11 @@ class Simulation:
         if body == "store" and given is None:
             drawn = drawn.on_a_store(random.Random(f"store of {self.scenario}/{seed}"))
         self.body = body
+        #: of some stores' tables the lock lies in the table: writers of an exclusive one do without it
+        lies_in_table = body == "store" and random.Random(f"lock of {seed}").random() < 0.6
+        self.lock_identity = f"storage:{LOCK_PATH}" if lies_in_table else SimLock.identity
+        #: how much of a decision lies in a store's gate: in some seeds so little that contents lie beside it
+        self.inline_bytes = random.Random(f"gate of {seed}").choice([INLINE_BYTES_MAX, INLINE_BYTES_MAX, 400])
         self.world = World(rng.getrandbits(64), drawn)
         self.log_bytes_max = drawn.log_bytes_max
         self.seed = seed
@@ -76,6 +86,8 @@ class Simulation:
         self.world.on_host_crash = self._host_crashed
         self.running = 0
         self.calm = False
+        #: processes in the middle of nothing
+        self.idle: set[Process] = set()
 
     # -- processes --------------------------------------------------------------------------------
 
@@ -84,7 +96,7 @@ class Simulation:
         return Seams(
             self.storage(),
             SimClock(self.world, process),
-            SimLock(self.lock, process),
+            SimLock(self.lock, process, identity=self.lock_identity),
             process.random,
         )
 
@@ -148,12 +160,18 @@ class Simulation:
     def pause_between(self, process: Process, longest_ms: float) -> None:
         """Let the actor do nothing for a while."""
         self.world.point("idle", process.name)
+        self.idle.add(process)
         self.world.sleep(self.random.random() ** 2 * longest_ms)
+        self.idle.discard(process)
 
     # -- the run ----------------------------------------------------------------------------------
 
     def run(self) -> Result:
         """Build, run under faults, let the faults end, settle, audit."""
+        with patch.object(gate_fence, "INLINE_BYTES_MAX", self.inline_bytes):
+            return self._run()
+
+    def _run(self) -> Result:
         world = self.world
         try:
             self.build()

@@ -538,7 +538,7 @@ class Tables(Simulation):
         batches = {f"{n}/{o}": count for n, count in self.batches.items() for o in (0, 1)}
         self.audit.streams(batches)
         self.audit.settled()
-        if not self.strangers and self.disk.exists(".hoodie/.mainstem/fence/foreign"):
+        if not self.strangers and self.watch.foreign_noted():
             raise Violation("strangers", "one of our writers was taken for another kind")
         same_rows(self._snapshot(table), self.rules.ledger.rows(self.mode), "final snapshot")
         self._slices(table)

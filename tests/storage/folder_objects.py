@@ -34,6 +34,9 @@ class _Upload:
             self._content[0] += memoryview(part).cast("B")
         self.size = len(self._content[0])
 
+    def forget(self) -> None:
+        self._content.clear()
+
     def close(self, *, durable: bool) -> None:
         with suppress(IndexError):
             self._storage.put_new(self._path, bytes(self._content.pop()), durable=durable)

@@ -53,7 +53,7 @@ from mainstem.services.claim import claimed, store_now_ms
 from mainstem.services.compaction import Compaction, ended
 from mainstem.services.compaction_plan import measured
 from mainstem.services.executor import Execution, publish_end, publish_plan
-from mainstem.services.metadata.metadata_compaction_at_once import AtOnce, others_may_write
+from mainstem.services.metadata.metadata_compaction_at_once import AtOnce
 from mainstem.services.metadata.metadata_merge import COMPACTIONS, base_name, base_stat, is_new
 from mainstem.services.metadata.metadata_state import OF_METADATA
 from mainstem.services.planned_files import make_file
@@ -84,7 +84,7 @@ def run(ctx: WriterContext, *, if_due: bool = True) -> list[Compaction]:
             return []
         waiting = pending(_own(ctx))
     done = [execute(ctx, time) for time in waiting]
-    if others_may_write(ctx):
+    if ctx.others_may_write():
         done.append(at_once(ctx, if_due=if_due))
     else:
         time = schedule(ctx, if_due=if_due)

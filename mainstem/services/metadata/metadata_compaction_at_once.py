@@ -49,11 +49,6 @@ from mainstem.writers.context import WriterContext
 _NEVER = "0" * 17
 
 
-def others_may_write(ctx: WriterContext) -> bool:
-    """Whether the table is not declared exclusive to mainstem, or another engine was seen anyway."""
-    return ctx.publisher.foreign_seen() or not ctx.config.exclusive
-
-
 @dataclass(frozen=True)
 class Made:
     """A new base file, under a private name. ``target``: its path, below the metadata table."""

@@ -22,7 +22,9 @@ class Lease(Protocol):
 class LockProvider(Protocol):
     """A table lock. All writers of one table must agree on ``identity``."""
 
-    identity: str
+    @property
+    def identity(self) -> str:
+        """Which lock it is, alike for all that exclude each other."""
 
     def acquire(self) -> Lease:
         """Wait for the lock; raises ``LockUnavailable`` after the configured time and retries."""

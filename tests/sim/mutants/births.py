@@ -10,7 +10,7 @@ from unittest.mock import patch
 from mainstem.api import create
 from mainstem.layout.properties import TableConfig
 from mainstem.metadata import creation
-from mainstem.metadata.creation import Group, first_instant, put_partition, put_table
+from mainstem.metadata.creation import Group, put_partition, put_table
 from mainstem.publish import link_fence
 from mainstem.publish.publisher import Publisher
 from mainstem.publish.table_identity import check_table
@@ -18,6 +18,7 @@ from mainstem.readers.queries import scan_plan
 from mainstem.storage import paths
 from mainstem.storage.folder_storage import FolderStorage
 from mainstem.storage.protocol import Storage
+from mainstem.timeline.compaction_trigger import INITIAL
 from mainstem.timeline.instant import DELTACOMMIT, INFLIGHT, REQUESTED
 from mainstem.writers import context
 from tests.sim.mutants.mutant import Patch, nothing, seeded_bug
@@ -33,8 +34,8 @@ def _in_place(
     time: str, when: str,
 ) -> None:  # fmt: skip
     put_table(storage, config, when)
-    for partition, groups in contents.items():
-        instant = first_instant(storage)
+    for number, (partition, groups) in enumerate(contents.items()):
+        instant = f"{INITIAL}{number:03d}"
         done = put_partition(storage, partition, instant, groups, table_version=config.version)
         for name, data in (
             (f"{instant}.{DELTACOMMIT}.{REQUESTED}", b""),
