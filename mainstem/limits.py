@@ -67,7 +67,12 @@ VECTOR_DELTA_BYTES_MAX = 1 * GIB
 VECTOR_MEMORY_BYTES_MAX = 1 * GIB
 # An object that is replaced by compare-and-swap (``storage.swaps``): locks, the gate.
 SWAPPED_BYTES_MAX = 4 * MIB
-# A file is held in memory until it is put to an object store whole, which takes at most 5 GiB in one request.
+# A file is held in memory until it is put to an object store whole.
 STORE_UPLOAD_BYTES_MAX = 2 * GIB
+# A longer one is put to S3 in parts: one request has one time-out, and takes at most 5 GiB.
+STORE_PUT_BYTES_MAX = 256 * MIB
+# Files with profiles (``~/.aws``), and Hadoop's with options (``core-site.xml``).
+AWS_FILE_BYTES_MAX = 1 * MIB
+HADOOP_FILE_BYTES_MAX = 4 * MIB
 # Memory for the column chunks of one row group that are fetched from an object store together.
 PREFETCH_BYTES_MAX = 128 * MIB

@@ -57,6 +57,8 @@ ALLOWED = {
     "storage/object_store.py": {"randomness", "files"},
     "storage/private_files.py": {"files"},  # nameless ones
     "storage/store_options.py": {"files"},  # certificates to trust
+    "storage/aws_credentials.py": {"files"},  # profiles
+    "storage/hadoop_files.py": {"files"},
     "truetime/clock.py": {"clock", "threads"},
     "truetime/locks/file_system.py": {"files", "threads", "clock"},  # OS locks on the lock file itself
     "truetime/locks/in_process.py": {"threads"},

@@ -48,7 +48,7 @@ from mainstem.options.writing import (
     SET_NULL,
     SKEW_MS,
 )
-from mainstem.storage.backends import location_of
+from mainstem.storage.backends import Place, location_of
 from mainstem.storage.location import Location
 from mainstem.storage.store_options import is_of_store, split
 from mainstem.writers.write_spec import UNSAFE
@@ -80,10 +80,16 @@ _OPENING = (
 )  # fmt: skip
 
 
-def shared_location(path: str, options: Mapping[str, str] = MappingProxyType({})) -> Location:
+_NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
+
+
+def shared_location(
+    path: Place, options: Mapping[str, str] = _NO_OPTIONS, below: Mapping[str, str] = _NO_OPTIONS
+) -> Location:
     """The location of a job's table, valid in all of the job's processes; stores' options are taken from
-    ``options``. Raises ``Invalid`` for a relative path, ``Unsupported`` for storage that is not supported."""
-    return location_of(path, absolute=True, options=split(options)[0])
+    ``options``, and from ``below`` where those say nothing. Raises ``Invalid`` for a relative path,
+    ``Unsupported`` for storage that is not supported."""
+    return location_of(path, absolute=True, options=split(options)[0], below=split(below)[0])
 
 
 def texts_of(options: Mapping[str, object]) -> dict[str, str]:

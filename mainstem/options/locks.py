@@ -80,7 +80,8 @@ AUTH = Text(
 )  # fmt: skip
 TABLE_BASE = Text(
     "hoodie.base.path", like="the table's path", read_by=_ZOOKEEPER,
-    says="The table's path as Java jobs spell it; the implicit lock node is its hash.",
+    says="The table's path as Java jobs spell it, in plans that Java may carry out; the implicit lock node is"
+    " its hash.",
 )  # fmt: skip
 
 VALIDITY_S = Whole(

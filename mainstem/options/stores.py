@@ -27,11 +27,36 @@ S3_SESSION_TOKEN = Text(
 )  # fmt: skip
 S3_PROVIDER = Text(
     "fs.s3a.aws.credentials.provider", like="Java class", read_by=_READ_BY,
-    says="Only AnonymousAWSCredentialsProvider counts: requests are not signed.",
+    says="Two kinds count: AnonymousAWSCredentialsProvider (requests are not signed) and"
+    " ProfileAWSCredentialsProvider (a profile, whatever the environment says).",
+)  # fmt: skip
+S3_PROFILE = Text(
+    "fs.s3a.auth.profile.name", like="name", read_by=_READ_BY,
+    says="Profile in the AWS files of each process; without it `AWS_PROFILE`, then `default`.",
+)  # fmt: skip
+S3_PROFILE_FILE = Text(
+    "fs.s3a.auth.profile.file", like="local path", read_by=_READ_BY,
+    says="File with profiles in place of `~/.aws/credentials`.",
 )  # fmt: skip
 S3_ROLE = Text(
-    "fs.s3a.assumed.role.arn", like="ARN", read_by=_READ_BY,
-    says="The role to assume by a web identity token.",
+    "fs.s3a.assumed.role.arn", aliases=("hoodie.aws.role.arn",), like="ARN", read_by=_READ_BY,
+    says="The role to assume: by a web identity token if there is one, otherwise by boto3.",
+)  # fmt: skip
+S3_ROLE_SESSION = Text(
+    "fs.s3a.assumed.role.session.name", "mainstem", aliases=("hoodie.aws.role.session.name",), like="name",
+    read_by=_READ_BY, says="How the session of that role is called.",
+)  # fmt: skip
+S3_ROLE_EXTERNAL_ID = Text(
+    "hoodie.aws.role.external.id", like="text", read_by=_READ_BY,
+    says="The id that the role's trust policy asks for.",
+)  # fmt: skip
+S3_STS_ENDPOINT = Text(
+    "fs.s3a.assumed.role.sts.endpoint", aliases=("hoodie.aws.sts.endpoint",), like="URL", read_by=_READ_BY,
+    says="Where boto3 assumes the role, if not at AWS's.",
+)  # fmt: skip
+S3_STS_REGION = Text(
+    "fs.s3a.assumed.role.sts.endpoint.region", aliases=("hoodie.aws.sts.region",), like="region",
+    read_by=_READ_BY, says="The region of that.",
 )  # fmt: skip
 S3_ENDPOINT = Text(
     "fs.s3a.endpoint", like="URL or host", read_by=_READ_BY, says="The server, if it is not Amazon's."
@@ -61,9 +86,17 @@ S3_REQUESTER_PAYS = Flag(
     "fs.s3a.requester.pays.enabled", False, read_by=_READ_BY,
     says="Whether we pay for requests to somebody else's bucket.",
 )  # fmt: skip
+S3_STORAGE_CLASS = Text(
+    "fs.s3a.create.storage.class", like="STANDARD, INTELLIGENT_TIERING, STANDARD_IA, ONEZONE_IA",
+    read_by=_READ_BY, says="In which class objects are stored; what is archived (GLACIER) cannot be read.",
+)  # fmt: skip
 S3_PROXY_HOST = Text("fs.s3a.proxy.host", like="host", read_by=_READ_BY, says="Host of an HTTP proxy.")
 S3_PROXY_PORT = Whole(
     "fs.s3a.proxy.port", 443, 1, 65_535, "port", read_by=_READ_BY, says="Port of that proxy."
+)
+S3_PROXY_USER = Text("fs.s3a.proxy.username", like="text", read_by=_READ_BY, says="Who we are to that proxy.")
+S3_PROXY_PASSWORD = Text(
+    "fs.s3a.proxy.password", like="text or env:NAME", read_by=_READ_BY, says="The password for it."
 )
 
 # -- Google Cloud Storage ----------------------------------------------------------------------------
@@ -76,6 +109,7 @@ GCS_KEY_FILE = Text(
 GCS_ENDPOINT = Text(
     "fs.gs.storage.root.url", like="URL", read_by=_READ_BY, says="The server, if it is not Google's."
 )
+GCS_PROXY = Text("fs.gs.proxy.address", like="HOST:PORT", read_by=_READ_BY, says="An HTTP proxy.")
 
 # -- Azure -------------------------------------------------------------------------------------------
 
@@ -110,11 +144,10 @@ ANONYMOUS = Flag(
 )
 CA_FILE = Text(
     "hoodie.mainstem.storage.ca_file", like="local path", read_by=_READ_BY,
-    says="PEM file with certificates to trust besides the system's, in every process.",
+    says="PEM file with certificates to trust besides the system's, in every process; for S3 without it"
+    " `AWS_CA_BUNDLE`.",
 )  # fmt: skip
-PROXY = Text(
-    "hoodie.mainstem.storage.proxy", like="URL or env:NAME", read_by=_READ_BY, says="An HTTP proxy."
-)
+PROXY = Text("hoodie.mainstem.storage.proxy", like="URL or env:NAME", read_by=_READ_BY, says="An HTTP proxy.")
 TIMEOUT_MS = Whole(
     # A part of a file of 8 MiB, over 1 Mbit/s.
     "hoodie.mainstem.storage.timeout_ms", 60_000, 100, 3_600_000, "milliseconds", read_by=_READ_BY,
@@ -140,7 +173,13 @@ STORE_WIDTH = Whole(
 #: never shown, and best given as ``env:NAME``
 SECRETS = (
     S3_ACCESS_KEY, S3_SECRET_KEY, S3_SESSION_TOKEN, S3_ENCRYPTION_KEY, AZURE_KEY, AZURE_SAS,
-    AZURE_CLIENT_SECRET, PROXY,
+    AZURE_CLIENT_SECRET, PROXY, S3_PROXY_PASSWORD,
+)  # fmt: skip
+#: say who we are
+WHO = (
+    ANONYMOUS, S3_ACCESS_KEY, S3_SECRET_KEY, S3_SESSION_TOKEN, S3_PROVIDER, S3_PROFILE, S3_PROFILE_FILE,
+    S3_ROLE, S3_ROLE_SESSION, S3_ROLE_EXTERNAL_ID, GCS_KEY_FILE, AZURE_KEY, AZURE_SAS, AZURE_CLIENT,
+    AZURE_CLIENT_SECRET, AZURE_LOGIN,
 )  # fmt: skip
 #: may end in the name of an account
 PER_ACCOUNT = (AZURE_KEY, AZURE_SAS, AZURE_CLIENT, AZURE_CLIENT_SECRET, AZURE_LOGIN)

@@ -184,7 +184,7 @@ def _publish(
             return _PENDING
         return _OVERTAKEN if is_overtaken(planned_on, section.timeline) else None
 
-    with prepared(ctx.seams, CLEAN, encode_clean_plan(plan, ctx.base)) as private:
+    with prepared(ctx.seams, CLEAN, encode_clean_plan(plan, ctx.written_base)) as private:
         published = ctx.publisher.publish(
             lambda time: f"{time}.{CLEAN}.{REQUESTED}", prepared=private, decide=may_publish
         )

@@ -33,6 +33,7 @@ from mainstem.services.progress import Progress
 from mainstem.spark.in_tasks import driver_context
 from mainstem.spark.index_syntax import CREATE, DROP, REBUILD, REFRESH, SHOW, IndexStatement, parse, place
 from mainstem.spark.indexes import create_index, refresh_index, reindex
+from mainstem.spark.session_options import location_in
 from mainstem.spark.vector_sql import calls_in, searched
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def _carry_out(
     progress: Progress | None,
 ) -> DataFrame:
     with _told_where(statement):
-        table = open_table(path, properties)
+        table = open_table(location_in(spark, path), properties)
     if statement.verb == CREATE:
         _check_columns(statement, table.schema.names)
         wish = wished(statement, table.config.record_key)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mainstem.api.given_options import shared_location
 from mainstem.api.indexes import VECTOR
 from mainstem.api.table import open_table
 from mainstem.indexing import creating
@@ -19,6 +18,7 @@ from mainstem.indexing.index_build import Built
 from mainstem.indexing.initial_rows import Run
 from mainstem.services.progress import Progress, silent
 from mainstem.spark.in_tasks import driver_context, in_tasks
+from mainstem.spark.session_options import location_in
 from mainstem.spark.worker_repairs import ensure_python
 from mainstem.storage.backends import storage_of
 from mainstem.storage.location import Location
@@ -50,7 +50,7 @@ def create_index(
     """
     context = driver_context(spark, "create_index")
     ensure_python(spark)
-    table = open_table(shared_location(path), properties)
+    table = open_table(location_in(spark, path), properties)
     given = {str(k): str(v) for k, v in (options or {}).items()}
     run = _on(context, table.opened.seams.storage.location)
     if kind == VECTOR:
@@ -72,7 +72,7 @@ def reindex(
     """``Table.reindex``, or ``reindex_all`` without a name, with Spark tasks as in ``create_index``."""
     context = driver_context(spark, "reindex")
     ensure_python(spark)
-    table = open_table(shared_location(path), properties)
+    table = open_table(location_in(spark, path), properties)
     ctx, run = table.index_context(), _on(context, table.opened.seams.storage.location)
     if name is not None:
         chosen = [table.index(name)]
@@ -95,7 +95,7 @@ def refresh_index(
     """``Table.refresh_index`` with one Spark task per cluster of the vector index."""
     context = driver_context(spark, "refresh_index")
     ensure_python(spark)
-    table = open_table(shared_location(path), properties)
+    table = open_table(location_in(spark, path), properties)
     run = _on(context, table.opened.seams.storage.location)
     return lifecycle.refresh(table.index_context(), table.index(name).name, progress or silent, run)
 

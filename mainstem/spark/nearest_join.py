@@ -18,19 +18,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mainstem.api.given_options import shared_location
 from mainstem.api.table import Table, open_table
 from mainstem.errors import Invalid
 from mainstem.filters.conditions import conditions
 from mainstem.limits import SEARCH_HITS_MAX
 from mainstem.readers.planning.table_state import TableState
+from mainstem.spark.session_options import location_in
 from mainstem.spark.tasks import gathered
 from mainstem.spark.types import arrow_schema, fit_for_spark, spark_schema
 from mainstem.spark.worker_repairs import ensure_python
+from mainstem.storage.location import Location
+from mainstem.storage.store_options import split
 from mainstem.vectors.search.request import DISTANCE, QUERY_INDEX
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 #: Prefix of query columns whose name the table has too (``HoodieVectorSearchPlanBuilder``).
 PREFIX = "_hudi_query_"
@@ -42,7 +44,7 @@ _HITS_TOGETHER = min(SEARCH_HITS_MAX, 500_000)
 class _Join:
     """What a task needs to know. ``names``: (query column, its name in the result)."""
 
-    path: str
+    location: Location
     properties: tuple[tuple[str, str], ...]
     column: str
     query_column: str
@@ -89,8 +91,8 @@ def vector_join(
     from pyspark.sql import types as T
 
     ensure_python(queries.sparkSession)
-    given = tuple(sorted((str(key), str(value)) for key, value in (properties or {}).items()))
-    table = open_search(shared_location(path).base, given)
+    location, given = search_place(queries.sparkSession, path, properties or {})
+    table = open_search(location, given)
     kind = queries.schema[query_column].dataType if query_column in queries.columns else None
     if not isinstance(kind, T.ArrayType):
         there = ", ".join(queries.columns)
@@ -112,7 +114,7 @@ def vector_join(
     if repeated:
         raise Invalid(f"the answer would have {', '.join(sorted(repeated))} twice; rename query columns")
     join = _Join(
-        table.path, given, column, query_column, tuple(names.items()), k, metric, filter,
+        location, given, column, query_column, tuple(names.items()), k, metric, filter,
         as_of or moment_of(table), ef, exact, tuple(shown), max_distance, arrow_schema(answer),
     )  # fmt: skip
     asked = queries.filter(F.col(f"`{query_column}`").isNotNull())
@@ -120,10 +122,18 @@ def vector_join(
     return asked.mapInArrow(partial(_joined, join), answer)
 
 
+def search_place(
+    spark: SparkSession, path: str, properties: Mapping[str, object]
+) -> tuple[Location, tuple[tuple[str, str], ...]]:
+    """What ``open_search`` takes: the store's options are part of the location."""
+    of_store, given = split({str(key): str(value) for key, value in properties.items()})
+    return location_in(spark, path, of_store), tuple(sorted(given.items()))
+
+
 @lru_cache(maxsize=8)
-def open_search(path: str, properties: tuple[tuple[str, str], ...]) -> Table:
+def open_search(location: Location, properties: tuple[tuple[str, str], ...]) -> Table:
     """The table, kept open in this process so that its graphs are loaded only once."""
-    return open_table(path, dict(properties))
+    return open_table(location, dict(properties))
 
 
 def filter_on(table: Table, filter: str | pc.Expression | None) -> pc.Expression | None:
@@ -149,7 +159,7 @@ def moment_of(table: Table) -> str | None:
 
 def _joined(join: _Join, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The work of one task: the query rows in, the nearest rows out."""
-    table = open_search(join.path, join.properties)
+    table = open_search(join.location, join.properties)
     length = max(1, min(_QUERIES_TOGETHER, _HITS_TOGETHER // max(join.k, 1)))
     for rows in gathered(batches):
         for start in range(0, len(rows), length):

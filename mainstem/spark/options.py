@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from mainstem.api.given_options import operation, shared_location, sorted_out, texts_of
 from mainstem.errors import Invalid
@@ -50,6 +51,7 @@ _READ = (
     QUERY_TYPE, BEGIN, END, AS_OF, COLUMNS, FILTER, CHANGE_FORMAT, START_OFFSET, AS_OF_COMPLETION, DELETES,
     IMAGES, MAX_INSTANTS,
 )  # fmt: skip
+_NONE: Mapping[str, str] = MappingProxyType({})
 INCREMENTAL, CDC = "INCREMENTAL", "CDC"
 
 
@@ -84,15 +86,20 @@ class WriteOptions:
     shuffle: str = SHUFFLE.default
 
     @classmethod
-    def parse(cls, options: Mapping[str, object], *, path: str | None = None) -> WriteOptions:
-        """Raises ``Invalid`` (unknown name, wrong value), ``Unsupported`` (known, but refused)."""
+    def parse(
+        cls, options: Mapping[str, object], *, path: str | None = None, below: Mapping[str, str] = _NONE
+    ) -> WriteOptions:
+        """Raises ``Invalid`` (unknown name, wrong value), ``Unsupported`` (known, but refused).
+
+        ``below``: the session's options of stores.
+        """
         texts = texts_of(options)
         target = path or texts.get("path")
         if not target:
             raise Invalid(f'option "path" is missing: the folder of the table. {_CATALOG}')
         table, given, passed = sorted_out(texts, known=_KNOWN)
         return cls(
-            location=shared_location(target, texts),
+            location=shared_location(target, texts, below),
             operation=operation(texts),
             table=table,
             given=given,
@@ -129,9 +136,12 @@ class ReadOptions:
     filter: str | None = None
 
     @classmethod
-    def parse(cls, options: Mapping[str, object], *, lenient: bool = False) -> ReadOptions:
+    def parse(
+        cls, options: Mapping[str, object], *, lenient: bool = False, below: Mapping[str, str] = _NONE
+    ) -> ReadOptions:
         """Raises ``Invalid`` for an unknown name, a wrong value or options that exclude each
-        other. ``lenient``: accept the options of a stream, which sets no range."""
+        other. ``lenient``: accept the options of a stream, which sets no range. ``below``: the session's
+        options of stores."""
         texts = texts_of(options)
         if not texts.get("path"):
             raise Invalid(f'option "path" is missing: the folder of the table. {_CATALOG}')
@@ -152,7 +162,7 @@ class ReadOptions:
         if begin and begin.lower() in ("earliest", "000", "0"):
             begin = "0"
         found = cls(
-            shared_location(texts["path"], texts),
+            shared_location(texts["path"], texts, below),
             kind,
             names,
             as_of,

@@ -10,7 +10,6 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from mainstem.api.given_options import shared_location
 from mainstem.api.table import open_table
 from mainstem.indexing.creating import tend
 from mainstem.services import compaction
@@ -19,6 +18,7 @@ from mainstem.services.progress import Progress, silent
 from mainstem.services.runner import Round, ServiceRun, warn_of_failures
 from mainstem.services.service_switches import COMPACTION
 from mainstem.spark.in_tasks import driver_context, in_tasks
+from mainstem.spark.session_options import location_in
 from mainstem.spark.worker_repairs import ensure_python
 from mainstem.timeline.commit_metadata import CompactionStat
 from mainstem.vectors.index import lifecycle
@@ -46,7 +46,7 @@ def run_services(
     """
     context = driver_context(spark, "run_services")
     ensure_python(spark)
-    table = open_table(shared_location(path), properties)
+    table = open_table(location_in(spark, path), properties)
 
     def compact(ctx: WriterContext, time: str, progress: Progress) -> Compaction | None:
         return _compact(context, ctx, time, progress)

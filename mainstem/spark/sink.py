@@ -30,6 +30,7 @@ from mainstem.options import SERVICES_AUTOMATIC
 from mainstem.options.engines import IDENTIFIER, ORDINAL
 from mainstem.spark.batch_ids import GuardIds, guard_ids, in_driver, looks
 from mainstem.spark.options import WriteOptions
+from mainstem.spark.session_options import session_options
 from mainstem.spark.types import arrow_schema
 from mainstem.spark.worker_repairs import ensure_python
 from mainstem.writers.outcome import EMPTY, Outcome
@@ -73,7 +74,8 @@ def write_stream(
     or ``Unsupported`` for wrong options, before the query starts.
     """
     _check_output_mode(output_mode)
-    parsed = _beside_services(WriteOptions.parse(options or {}, path=path))
+    below = session_options(df.sparkSession)
+    parsed = _beside_services(WriteOptions.parse(options or {}, path=path, below=below))
     if parsed.ordinal not in (None, 0) or parsed.batch_id is not None:
         raise Invalid("write_stream numbers its one write per batch itself: drop the stream options")
     session = df.sparkSession
@@ -108,7 +110,7 @@ def write_batch(
     given = dict(options or {})
     if ordinal is not None:
         given[ORDINAL] = ordinal
-    parsed = WriteOptions.parse(given, path=path)
+    parsed = WriteOptions.parse(given, path=path, below=session_options(df.sparkSession))
     ensure_python(df.sparkSession)
     found = in_driver(df)
     if found.streaming:

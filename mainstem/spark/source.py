@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import uuid
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -31,6 +32,7 @@ from mainstem.errors import Invalid, Unsupported
 from mainstem.spark.batch_ids import guard_ids, in_task, looks
 from mainstem.spark.jobs import SharedJob, job_name
 from mainstem.spark.options import ReadOptions, WriteOptions
+from mainstem.spark.session_options import session_options
 from mainstem.spark.source_readers import Reader, StreamReader, schema_of
 from mainstem.spark.types import arrow_schema, spark_schema
 
@@ -46,9 +48,10 @@ def register(spark: SparkSession) -> None:
     from mainstem.spark.worker_repairs import ensure_python
 
     ensure_python(spark)
-    spark.dataSource.register(MainstemSource)
+    below = session_options(spark)
+    spark.dataSource.register(_with(MainstemSource, below))
     try:
-        spark.dataSource.register(HudiSource)
+        spark.dataSource.register(_with(HudiSource, below))
     except Exception as error:  # Java Hudi is on the class path and keeps its name
         warnings.warn(
             f'format("hudi") stays another source ({str(error)[:200]}); use format("mainstem")',
@@ -56,8 +59,16 @@ def register(spark: SparkSession) -> None:
         )
 
 
+def _with(source: type[MainstemSource], below: Mapping[str, str]) -> type[MainstemSource]:
+    """The same data source with a session's options. A class that no module has is pickled as a whole."""
+    return type(source.__name__, (source,), {"below": dict(below)}) if below else source
+
+
 class MainstemSource(DataSource):
     """The data source. Its options are ``path`` and Hudi's own option names."""
+
+    #: options of stores of the session in which it was registered
+    below: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     @classmethod
     def name(cls) -> str:
@@ -67,11 +78,11 @@ class MainstemSource(DataSource):
     def schema(self) -> StructType:
         """Hudi's five meta columns and the table's columns, or those of option ``columns``; for change
         data ``op``, ``ts_ms``, ``before`` and ``after``."""
-        return spark_schema(schema_of(ReadOptions.parse(dict(self.options), lenient=True)))
+        return spark_schema(schema_of(ReadOptions.parse(dict(self.options), lenient=True, below=self.below)))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """One Spark partition per file slice."""
-        return Reader(ReadOptions.parse(dict(self.options)), schema)
+        return Reader(ReadOptions.parse(dict(self.options), below=self.below), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """A batch write; mode append only: rows are upserted, inserted or deleted by key."""
@@ -80,7 +91,7 @@ class MainstemSource(DataSource):
                 'mode("overwrite") is not supported: non-blocking writers cannot replace a table'
                 ' (apache/hudi#19793); use mode("append"), which upserts by record key'
             )
-        options = WriteOptions.parse(dict(self.options))
+        options = WriteOptions.parse(dict(self.options), below=self.below)
         open_for_job(options, arrow_schema(schema, nullable=True)).writer_context()
         return _BatchWriter(options, schema, uuid.uuid4().hex)
 
@@ -91,13 +102,13 @@ class MainstemSource(DataSource):
                 "output mode complete is not supported: it would replace the whole table in every"
                 " batch; use append, or write_stream with output mode update"
             )
-        options = WriteOptions.parse(dict(self.options))
+        options = WriteOptions.parse(dict(self.options), below=self.below)
         open_for_job(options, arrow_schema(schema, nullable=True))
         return _StreamWriter(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Changes by completion time; one Spark partition per file slice."""
-        return StreamReader(ReadOptions.parse(dict(self.options), lenient=True), schema)
+        return StreamReader(ReadOptions.parse(dict(self.options), lenient=True, below=self.below), schema)
 
 
 class HudiSource(MainstemSource):

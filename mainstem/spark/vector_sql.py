@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from mainstem.api.given_options import shared_location
 from mainstem.errors import Invalid
 from mainstem.spark.index_syntax import Token, place, table_parts, tokens
-from mainstem.spark.nearest_join import filter_on, open_search, vector_join
+from mainstem.spark.nearest_join import filter_on, open_search, search_place, vector_join
 from mainstem.spark.types import arrow_schema, fit_for_spark, spark_schema
 from mainstem.storage.backends import names_place
 from mainstem.vectors.search.request import DISTANCE, QUERY_INDEX
@@ -170,7 +170,7 @@ def _answer(
         )  # fmt: skip
         return found.orderBy(QUERY_INDEX, DISTANCE)
     path = _path(given.text("table"), table_path)
-    table = open_search(path, tuple(sorted((str(key), str(value)) for key, value in properties.items())))
+    table = open_search(*search_place(spark, path, properties))
     column, query = given.text("embedding_col"), given.vector("query_vector")
     rows = table.search(column, query, k, filter=filter_on(table, filter), metric=metric, exact=exact)
     if most is not None:

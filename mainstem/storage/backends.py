@@ -71,21 +71,31 @@ def is_local(location: Location) -> bool:
 
 
 def location_of(
-    place: Place, *, absolute: bool = False, options: Mapping[str, str] = _NO_OPTIONS
+    place: Place,
+    *,
+    absolute: bool = False,
+    options: Mapping[str, str] = _NO_OPTIONS,
+    below: Mapping[str, str] = _NO_OPTIONS,
 ) -> Location:
     """The location that a path or URL names.
 
     ``file:/x``, ``file:///x`` and ``/x`` are the same; schemes are case-insensitive; characters are taken
     literally, even ``%``, as in Hadoop. ``absolute``: refuse a relative path, which would mean a different
     folder in another process. ``options``: those of stores (``store_options.split``); a local path has none.
+    ``below``: options that count where neither ``options`` nor a ``Location`` say anything.
     Raises ``Invalid`` for text that names no place and for wrong options, ``Unsupported`` for a scheme or a
     host that no store serves.
     """
     location = place if isinstance(place, Location) else _parsed(place, absolute)
     store_options.check_names(options)
-    if not options or location.scheme not in store_options.KINDS:
+    if not (options or below) or location.scheme not in store_options.KINDS:
         return location
-    kept = store_options.settled(location, {**store_options.given_again(location), **options})
+    known = store_options.settled(location, store_options.given_again(location), below)
+    kept = store_options.settled(location, options, store_options.given_again(_keeping(location, known)))
+    return _keeping(location, kept)
+
+
+def _keeping(location: Location, kept: store_options.Settled) -> Location:
     return replace(location, options=kept.options, secrets=kept.variables, texts=kept.texts)
 
 

@@ -20,21 +20,25 @@ hang, so each refuses.
 from __future__ import annotations
 
 import errno
+import hashlib
 import mmap
 import os
 import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainstem.errors import CorruptTable, Invalid, Unsupported
-from mainstem.limits import MIB, STORE_UPLOAD_BYTES_MAX, SWAPPED_BYTES_MAX
+from mainstem.limits import MIB, STORE_PUT_BYTES_MAX, STORE_UPLOAD_BYTES_MAX, SWAPPED_BYTES_MAX
+from mainstem.storage import paths
 from mainstem.storage.location import Location
 from mainstem.storage.one_by_one import create_each
 from mainstem.storage.protocol import Content, FileInfo, Upload
 from mainstem.storage.side_by_side import side_by_side
+from mainstem.storage.store_errors import said
+from mainstem.storage.store_options import KINDS, MEMORY, S3, attributes
 from mainstem.storage.swaps import Tag
 
 if TYPE_CHECKING:
@@ -50,11 +54,9 @@ _REMOVED_AT_ONCE = 1000
 # What is longer than two of these is fetched in parts.
 _PART_BYTES = 8 * MIB
 _PARTS_AT_ONCE = 4
+# S3 takes 10,000 parts.
+_PUT_PART_BYTES = 16 * MIB
 _NO_BUCKET = re.compile(r"<Code>(NoSuchBucket|ContainerNotFound)</Code>|The specified bucket does not exist")
-_CODE = re.compile(r"<Code>([^<]*)</Code>\s*<Message>([^<]*)</Message>", re.DOTALL)
-_XML = re.compile(r"<\?xml.*", re.DOTALL)
-_QUERY = re.compile(r"\?[^\s\"'<>]+")  # signatures of requests are there
-_SAID_BYTES_MAX = 500
 
 _used = _forked = False
 
@@ -136,6 +138,8 @@ class ObjectStorage:
         self._width = width
         self._suffix = suffix
         self._calls = calls
+        self._attributes = attributes(location)
+        self._takes_parts = KINDS.get(location.scheme) in (S3, MEMORY)
         self._prefix = location.path.strip("/")
 
     @property
@@ -314,6 +318,8 @@ class ObjectStorage:
 
     def swap(self, path: str, data: Content | memoryview, tag: Tag | None) -> Tag | None:
         content, nonce = _joined(data), secrets.token_hex(16)
+        if tag is None and len(content) > STORE_PUT_BYTES_MAX and self._takes_parts:
+            return self._put_long(path, content, nonce)
         for _ in range(_TRIES_MAX):
             try:
                 return self._put(path, content, "create" if tag is None else _condition(tag), nonce)
@@ -413,11 +419,47 @@ class ObjectStorage:
                 self._store,
                 self._key(path),
                 content,
-                attributes={NONCE: nonce},
+                attributes={NONCE: nonce, **self._attributes},
                 mode=mode,
                 use_multipart=False,
             )
         return _tag(made)
+
+    def _put_long(self, path: str, content: bytes | memoryview, nonce: str) -> Tag | None:
+        """Put a long object in parts; None if the name is taken by another content.
+
+        obstore has no condition for parts: they are put under a name of their own, which is then copied by
+        the store to the name that must be free. A process that dies between leaves the object in
+        ``paths.LONG``.
+        """
+        own = f"{paths.LONG}/{nonce}"
+        try:
+            with self._requesting("PUT", path):
+                self._calls.put(
+                    self._store,
+                    self._key(own),
+                    content,
+                    attributes=self._attributes,
+                    use_multipart=True,
+                    chunk_size=_PUT_PART_BYTES,
+                    max_concurrency=_PARTS_AT_ONCE,
+                )
+            try:
+                with self._requesting("PUT", path):
+                    self._calls.copy(self._store, self._key(own), self._key(path), overwrite=False)
+            except FileNotFoundError:
+                raise OSError(errno.EIO, f"what was put for {self._full(path)} was swept", path) from None
+            except _Refused:
+                # The reply to a first try may be lost: S3's ETag of one part tells the content.
+                found = self._nonce_and_tag(path)
+                return found[1] if found and found[1][0] == _tag_of_one_part(content) else None
+            found = self._nonce_and_tag(path)
+            if found is None:
+                raise OSError(errno.EIO, f"{self._full(path)} was put, and is gone", path)
+            return found[1]
+        finally:
+            with suppress(OSError):
+                self.delete(own)
 
     def _nonce_and_tag(self, path: str) -> tuple[str | None, Tag] | None:
         try:
@@ -456,7 +498,7 @@ class ObjectStorage:
         except (AlreadyExistsError, PreconditionError):
             raise _Refused(again=False) from None
         except (PermissionDeniedError, UnauthenticatedError) as error:
-            raise PermissionError(errno.EACCES, f"{where}: {_said(error)}", path) from None
+            raise PermissionError(errno.EACCES, f"{where}: {said(error, method)}", path) from None
         except FileNotFoundError as error:
             self._check_bucket(error)
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from None
@@ -467,9 +509,9 @@ class ObjectStorage:
                 raise self._no_bucket() from None
             if method == "PUT" and "409 Conflict" in text:
                 raise _Refused(again=True) from None
-            if "403 Forbidden" in text:
-                raise PermissionError(errno.EACCES, f"{where}: {_said(error)}", path) from None
-            raise OSError(errno.EIO, f"{where}: {_said(error)}", path) from None
+            if "403 Forbidden" in text or "code: AccessDenied" in text:  # of one key of a bulk delete
+                raise PermissionError(errno.EACCES, f"{where}: {said(error, method)}", path) from None
+            raise OSError(errno.EIO, f"{where}: {said(error, method)}", path) from None
 
     def _check_bucket(self, error: Exception) -> None:
         if _NO_BUCKET.search(str(error)):
@@ -501,6 +543,12 @@ def _joined(data: Content | memoryview) -> bytes | memoryview:
     return b"".join(data)
 
 
+def _tag_of_one_part(content: bytes | memoryview) -> str:
+    """The ETag that S3 gives an object of one part."""
+    digest = hashlib.md5(content, usedforsecurity=False).digest()
+    return f'"{hashlib.md5(digest, usedforsecurity=False).hexdigest()}-1"'
+
+
 def _condition(tag: Tag) -> dict[str, str]:
     named = zip(("e_tag", "version"), tag, strict=True)
     return {name: value for name, value in named if value is not None}
@@ -512,13 +560,3 @@ def _tag(meta: Any) -> Tag:
 
 def _info(name: str, meta: Any) -> FileInfo:
     return FileInfo(name, meta["size"], int(meta["last_modified"].timestamp() * 1000), False)
-
-
-def _said(error: Exception) -> str:
-    """What the store said, in one line without signatures."""
-    text = str(error).partition("\n\nDebug source")[0]
-    answer = _CODE.search(text)
-    line = " ".join(_QUERY.sub("?...", _XML.sub("", text)).split())
-    if answer is not None:
-        line = f"{line} {answer.group(1)}: {' '.join(answer.group(2).split())}"
-    return line[:_SAID_BYTES_MAX]

@@ -24,6 +24,8 @@ TEMP = ".hoodie/.temp"
 HEARTBEATS = ".hoodie/.heartbeat"
 OWN = ".hoodie/.mainstem"
 FENCE = ".hoodie/.mainstem/fence"
+#: objects that were put in parts, until each has its name (``storage.object_store``)
+LONG = f"{OWN}/long"
 PREPARED = ".hoodie/.mainstem/prepared"
 # On stores without links: what decides who publishes, and contents too large to lie in it (``publish.gate``).
 GATE = ".hoodie/.mainstem/gate.json"

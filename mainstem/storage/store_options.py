@@ -1,8 +1,9 @@
 """What users say of an object store, as obstore takes it.
 
 ``split`` takes the options of stores out of those of a table; ``settled`` keeps the ones that a location
-needs; ``open_store`` makes the store. What is not given, obstore takes from the environment
-(``AWS_*``, ``GOOGLE_*``, ``AZURE_*``), an instance's or a container's role, or a web identity.
+needs; ``open_store`` makes the store. What is not given stands in Hadoop's files (``hadoop_files``) or in
+a profile (``aws_credentials``), or obstore takes it from the environment (``AWS_*``, ``GOOGLE_*``,
+``AZURE_*``), an instance's or a container's role, or a web identity.
 """
 
 from __future__ import annotations
@@ -10,14 +11,18 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from mainstem.errors import Invalid, Unsupported
 from mainstem.forks import Mutex
 from mainstem.options import stores
 from mainstem.options.declaration import Option, every_option
+from mainstem.storage import aws_credentials
+from mainstem.storage.hadoop_files import by_variable, hadoop_options
 from mainstem.storage.location import Location
 from mainstem.storage.memory_store import memory_store
 
@@ -33,6 +38,7 @@ _ANONYMOUS_PROVIDER = "AnonymousAWSCredentialsProvider"
 _ENCRYPTIONS = {
     "AES256": "AES256", "SSE-S3": "AES256", "SSE-KMS": "aws:kms", "DSSE-KMS": "aws:kms:dsse", "SSE-C": "sse-c"
 }  # fmt: skip
+_STORAGE_CLASSES = ("STANDARD", "INTELLIGENT_TIERING", "STANDARD_IA", "ONEZONE_IA")
 _AZURE_HOSTS = "core.windows.net"
 #: variables by which obstore finds the server
 _ENDPOINT_VARIABLES = {
@@ -42,7 +48,16 @@ _ENDPOINT_VARIABLES = {
     MEMORY: (),
 }
 # What obstore reads of the environment decides which store it is.
-_VARIABLES = ("AWS_", "GOOGLE_", "AZURE_", "HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
+_VARIABLES = ("HOME", "AWS_", "GOOGLE_", "AZURE_", "HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
+
+#: options that say one thing together: whoever says one of them says all, and takes none from elsewhere
+_TOGETHER: tuple[frozenset[Option], ...] = (
+    frozenset((stores.ENDPOINT, stores.S3_ENDPOINT, stores.GCS_ENDPOINT, stores.S3_TLS)),
+    frozenset(stores.WHO),
+    frozenset((stores.S3_ENCRYPTION, stores.S3_ENCRYPTION_KEY)),
+    frozenset((stores.PROXY, stores.GCS_PROXY, stores.S3_PROXY_HOST, stores.S3_PROXY_PORT,
+               stores.S3_PROXY_USER, stores.S3_PROXY_PASSWORD)),
+)  # fmt: skip
 
 _OPTIONS: dict[str, Option] = {
     name: option
@@ -86,28 +101,22 @@ def given_again(location: Location) -> dict[str, str]:
     return {**dict(location.options), **dict(location.texts), **variables}
 
 
-def settled(location: Location, given: Mapping[str, str]) -> Settled:
+def settled(
+    location: Location, given: Mapping[str, str], below: Mapping[str, str] = MappingProxyType({})
+) -> Settled:
     """Check the options of stores and keep them, by the names of their declarations.
 
     Options for one bucket (``fs.s3a.bucket.NAME.*``) count before those for all, and only for it; those for
-    another Azure account are left out. Warns of options without effect. Raises ``Invalid`` for a wrong value.
+    another Azure account are left out. ``below``: options that count where ``given`` says nothing. Warns of
+    given options without effect. Raises ``Invalid`` for a wrong value.
     """
-    found: dict[Option, str] = {}
-    unknown = []
-    rank: dict[Option, int] = {}
-    for name, text in given.items():
-        option, weight = _meant(location, name)
-        if option is None:
-            if weight:
-                unknown.append(name)
-        elif weight > rank.get(option, 0):
-            found[option], rank[option] = text.strip(), weight
+    found, unknown = _chosen(location, given)
     if unknown:
         warnings.warn(
             f"these options of stores have no effect in mainstem: {', '.join(sorted(unknown))}", stacklevel=4
         )
     texts, variables, options = [], [], []
-    for option, text in sorted(found.items()):
+    for option, text in sorted(_over(found, _chosen(location, below)[0]).items()):
         if text.startswith(_BY_VARIABLE):
             variables.append((str(option), text.removeprefix(_BY_VARIABLE)))
         elif option in stores.SECRETS:
@@ -117,6 +126,44 @@ def settled(location: Location, given: Mapping[str, str]) -> Settled:
     kept = Settled(tuple(options), tuple(variables), tuple(texts))
     _configured(location, dict(kept.options))
     return kept
+
+
+def _chosen(location: Location, given: Mapping[str, str]) -> tuple[dict[Option, str], list[str]]:
+    """What options say here, and the names that are unknown."""
+    found: dict[Option, str] = {}
+    unknown = []
+    rank: dict[Option, int] = {}
+    for name, text in given.items():
+        option, weight = _meant(location, name)
+        if option is None:
+            if weight:
+                unknown.append(name)
+        elif weight > rank.get(option, 0):
+            found[option], rank[option] = by_variable(text.strip()), weight
+    return found, unknown
+
+
+def _over(upper: Mapping[Option, str], lower: Mapping[Option, str]) -> dict[Option, str]:
+    """Both, the upper ones first: no key of one with the secret of the other."""
+    said = frozenset(upper).union(*(group for group in _TOGETHER if not group.isdisjoint(upper)))
+    return {**{option: text for option, text in lower.items() if option not in said}, **upper}
+
+
+def _values(location: Location) -> dict[str, str]:
+    """All options of a location with their values, and those of this process's Hadoop files."""
+    values = location.option_values()
+    below = hadoop_options()
+    if not below:
+        return values
+    given = {_OPTIONS[name]: text for name, text in values.items()}
+    both = _over(given, _chosen(location, below)[0])
+    secrets = {
+        str(option): text.removeprefix(_BY_VARIABLE)
+        for option, text in both.items()
+        if option not in given and text.startswith(_BY_VARIABLE)
+    }
+    found = replace(location, options=(), texts=(), secrets=tuple(secrets.items())).option_values()
+    return {**{str(option): text for option, text in both.items()}, **found}
 
 
 def _meant(location: Location, name: str) -> tuple[Option | None, int]:
@@ -169,6 +216,8 @@ def _configured(location: Location, values: Mapping[str, str]) -> tuple[dict[str
         _configure_s3(location, values, config, client)
     elif kind == GCS:
         _copy(values, config, {stores.GCS_KEY_FILE: "service_account", stores.GCS_ENDPOINT: "base_url"})
+        if address := stores.GCS_PROXY.read(values):
+            client.setdefault("proxy_url", address if "://" in address else f"http://{address}")
         config.setdefault("base_url", stores.ENDPOINT.read(values))
         _allow_http(config["base_url"], client)
     elif kind == AZURE:
@@ -200,9 +249,6 @@ def _configure_s3(
         values,
         config,
         {
-            stores.S3_ACCESS_KEY: "access_key_id",
-            stores.S3_SECRET_KEY: "secret_access_key",
-            stores.S3_SESSION_TOKEN: "session_token",
             stores.S3_REGION: "region",
             stores.S3_ROLE: "role_arn",
         },
@@ -217,6 +263,8 @@ def _configure_s3(
             endpoint = f"{url.scheme}://{location.authority}.{url.netloc}"
             config["virtual_hosted_style_request"] = True
         config["endpoint"] = endpoint
+        if os.environ.get(_ENDPOINT_VARIABLES[S3][0]):  # obstore would prefer it to what is given
+            config["aws_endpoint_url_s3"] = endpoint
     _allow_http(endpoint, client)
     if _ANONYMOUS_PROVIDER in stores.S3_PROVIDER.read(values):
         config["skip_signature"] = True
@@ -231,8 +279,16 @@ def _configure_s3(
         config["server_side_encryption"] = _ENCRYPTIONS[algorithm]
         own_key = "sse_customer_key_base64" if algorithm == "SSE-C" else "sse_kms_key_id"
         _copy(values, config, {stores.S3_ENCRYPTION_KEY: own_key})
+    attributes(location, values)
     if host := stores.S3_PROXY_HOST.read(values):
-        client.setdefault("proxy_url", f"http://{host}:{stores.S3_PROXY_PORT.read(values)}")
+        client.setdefault(
+            "proxy_url", f"http://{_proxy_user(values)}{host}:{stores.S3_PROXY_PORT.read(values)}"
+        )
+
+
+def _proxy_user(values: Mapping[str, str]) -> str:
+    user, password = stores.S3_PROXY_USER.read(values), stores.S3_PROXY_PASSWORD.read(values)
+    return f"{quote(user, safe='')}:{quote(password, safe='')}@" if user else ""
 
 
 def _configure_azure(
@@ -279,7 +335,7 @@ def open_store(location: Location) -> Any:
         ) from error
     if kind == MEMORY:
         return memory_store(location.authority)
-    values = location.option_values()
+    values = _values(location)
     told = tuple(sorted((k, v) for k, v in os.environ.items() if k.startswith(_VARIABLES)))
     key = (kind, location.authority, tuple(sorted(values.items())), told)
     with _stores_guard.held:
@@ -293,7 +349,20 @@ def open_store(location: Location) -> Any:
 
 def _made(library: Any, kind: str, location: Location, values: Mapping[str, str]) -> Any:
     config, client = _configured(location, values)
-    if ca_file := stores.CA_FILE.read(values):
+    more: dict[str, Any] = {}
+    if kind == S3:
+        config["copy_if_not_exists"] = "multipart"  # a copy whose completion has the condition
+    if kind == S3 and not config.get("skip_signature"):
+        who = aws_credentials.identity(values, location.base)
+        if who.provider is not None:
+            more["credential_provider"] = who.provider
+        if who.region and not _told("region", config, "AWS_REGION", "AWS_DEFAULT_REGION"):
+            config["region"] = who.region
+        if who.endpoint and not _told("endpoint", config, *_ENDPOINT_VARIABLES[S3]):
+            config["endpoint"] = who.endpoint
+            _allow_http(who.endpoint, client)
+    ca_file = stores.CA_FILE.read(values) or (os.environ.get("AWS_CA_BUNDLE", "") if kind == S3 else "")
+    if ca_file:
         try:
             with open(ca_file, encoding="ascii") as file:
                 client["root_certificate"] = file.read()
@@ -306,7 +375,7 @@ def _made(library: Any, kind: str, location: Location, values: Mapping[str, str]
     try:
         if kind == S3:
             return library.S3Store(
-                location.authority, config=config, client_options=client, retry_config=retries
+                location.authority, config=config, client_options=client, retry_config=retries, **more
             )
         if kind == GCS:
             return library.GCSStore(
@@ -322,9 +391,26 @@ def _made(library: Any, kind: str, location: Location, values: Mapping[str, str]
         raise Invalid(f"the settings of the store are refused: {said}", table=location.base) from None
 
 
+def _told(name: str, config: Mapping[str, Any], *variables: str) -> bool:
+    return name in config or any(os.environ.get(variable) for variable in variables)
+
+
 def width(location: Location) -> int:
     """The number of concurrent requests."""
     return stores.STORE_WIDTH.read(dict(location.options))
+
+
+def attributes(location: Location, values: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What is said of every object that is put. Raises ``Unsupported`` for a class that cannot be read."""
+    found = stores.S3_STORAGE_CLASS.read(dict(location.options) if values is None else values).upper()
+    if not found or KINDS.get(location.scheme) != S3:
+        return {}
+    if found not in _STORAGE_CLASSES:
+        raise Unsupported(
+            f"{stores.S3_STORAGE_CLASS}={found!r}: expected {', '.join(_STORAGE_CLASSES)}",
+            table=location.base,
+        )
+    return {"Storage-Class": found}
 
 
 def serves_suffixes(location: Location) -> bool:

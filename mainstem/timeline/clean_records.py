@@ -16,8 +16,9 @@ from mainstem.errors import CorruptTable, Unsupported
 from mainstem.formats.avro_container import OUR_MARK, decode_container, encode_container, part
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.storage import paths
-from mainstem.storage.backends import split_scheme
+from mainstem.storage.backends import names_place
 from mainstem.storage.protocol import Storage
+from mainstem.storage.spellings import as_url, is_plain, same_place
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.commit_metadata import VERSION_MARK, schema_text
 from mainstem.timeline.instant import CLEAN, COMPLETED, REQUESTED, SAVEPOINT, Instant
@@ -62,7 +63,7 @@ def encode_clean_plan(plan: CleanPlan, base: str) -> bytes:
         "filePathsToBeDeletedPerPartition": {
             partition: [
                 {
-                    "filePath": f"file:{posixpath.join(base, paths.in_partition(partition, name))}",
+                    "filePath": posixpath.join(as_url(base), paths.in_partition(partition, name)),
                     "isBootstrapBaseFile": False,
                 }
                 for name in names
@@ -84,7 +85,7 @@ def decode_clean_plan(data: bytes, *, path: str, base: str) -> CleanPlan | None:
     if not data:
         return None
     record, header = decode_container(data, path=path)
-    where = _Where(path, None if OUR_MARK in header else base)
+    where = _Where(path, base, OUR_MARK in header)
     files: dict[str, list[str]] = {}
     for partition, planned in _lists(record, "filePathsToBeDeletedPerPartition", path):
         for entry in planned:
@@ -114,13 +115,14 @@ def decode_clean_plan(data: bytes, *, path: str, base: str) -> CleanPlan | None:
 
 @dataclass(frozen=True)
 class _Where:
-    """The plan's file and the table's base path.
+    """The plan's file, the table's base path, and whether mainstem wrote the plan.
 
-    ``base`` is None for a plan that mainstem wrote: the table may have been moved since.
+    The table may have been moved since then, to another folder or bucket, or from a local disk to a store.
     """
 
     plan: str
-    base: str | None
+    base: str
+    ours: bool
 
     def name(self, partition: str, path: str) -> str:
         """The file name in ``path``; raises ``CorruptTable`` unless it is a data file in this partition."""
@@ -141,12 +143,10 @@ class _Where:
         return name
 
     def _is(self, folder: str, partition: str) -> bool:
-        scheme, rest = split_scheme(folder)
-        if scheme == "file":
-            folder = "/" + rest.lstrip("/")
-        if self.base is not None:
-            return folder == posixpath.join(self.base, partition).rstrip("/")
-        return folder.startswith("/") and (not partition or folder.endswith("/" + partition))
+        if not self.ours:
+            return same_place(folder, posixpath.join(self.base, partition))
+        moved = is_plain(folder) or not is_plain(self.base)
+        return moved and names_place(folder) and (not partition or folder.endswith("/" + partition))
 
 
 def _lists(record: Mapping[str, Any], name: str, path: str) -> Iterator[tuple[str, list[Any]]]:

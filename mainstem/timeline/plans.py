@@ -17,6 +17,7 @@ from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.storage import paths
 from mainstem.storage.paths import inside
 from mainstem.storage.protocol import Storage
+from mainstem.storage.spellings import as_url
 from mainstem.timeline.commit_metadata import VERSION_MARK, schema_text
 from mainstem.timeline.instant import ACTIONS, COMPACTION, LOGCOMPACTION, REQUESTED, ROLLBACK
 
@@ -57,7 +58,7 @@ def encode_rollback_plan(
             "partitionPath": partition,
             "fileId": file_id,
             "latestBaseInstant": instant,
-            "filesToBeDeleted": [f"file:{posixpath.join(base, paths.in_partition(partition, name))}"],
+            "filesToBeDeleted": [posixpath.join(as_url(base), paths.in_partition(partition, name))],
             "logBlocksToBeDeleted": {},
         }
         for partition, file_id, name in files

@@ -13,11 +13,12 @@ from mainstem.limits import PROPERTIES_BYTES_MAX
 from mainstem.metadata.commits.expression_rows import check_expressions
 from mainstem.metadata.commits.known_groups import KnownGroups
 from mainstem.options import FSYNC, WriterOptions
+from mainstem.options.locks import TABLE_BASE
 from mainstem.options.tables import LOCAL_ZONE, TIMEZONE
 from mainstem.publish.fence import Fence
 from mainstem.publish.publisher import Publisher
 from mainstem.publish.table_identity import check_table
-from mainstem.storage import paths
+from mainstem.storage import paths, spellings
 from mainstem.storage.links import has_links
 from mainstem.storage.protocol import Storage
 from mainstem.storage.swaps import has_swaps
@@ -66,6 +67,18 @@ class WriterContext:
     @property
     def base(self) -> str:
         return self.seams.storage.base
+
+    @property
+    def written_base(self) -> str:
+        """The base path in records: as Java jobs spell it, if we are told, otherwise as the table was opened.
+
+        Java deletes the files of a plan that a dead process left by the paths in it. Raises ``Invalid`` if we
+        are told of another place.
+        """
+        spelt = TABLE_BASE.read(self.given).rstrip("/") or self.base
+        if not spellings.same_place(spelt, self.base):
+            raise Invalid(f"{TABLE_BASE}={spelt!r} is another place than {self.base}", table=self.base)
+        return spelt
 
     @property
     def services_sync(self) -> bool:

@@ -40,6 +40,8 @@ from mainstem.writers.write_task import marked_files
 # After this many heartbeat time-outs, the maker of a pending savepoint counts as dead.
 _DEAD_AFTER = 10
 _GONE = "-gone"
+# No writer takes a day to copy what it has put.
+_LONG_MS = 86_400_000
 
 
 def sweep_leftovers(ctx: WriterContext, *, thorough: bool) -> None:
@@ -66,6 +68,7 @@ def sweep_leftovers(ctx: WriterContext, *, thorough: bool) -> None:
             _sweep_instant(ctx, timeline, instant)
     if thorough:
         _sweep_attempts(storage)
+        _sweep_long(storage, store_now_ms)
         _sweep_rolled_back(ctx, timeline)
 
 
@@ -85,6 +88,13 @@ def _sweep_attempts(storage: Storage) -> None:
             with suppress(FileNotFoundError, FileExistsError):
                 move_folder(storage, f"{paths.OWN}/{name}", f"{paths.OWN}/{gone}")
         storage.delete_tree(f"{paths.OWN}/{gone}")
+
+
+def _sweep_long(storage: Storage, now_ms: int) -> None:
+    """Removes objects that were put in parts, and whose writer died before it gave them their names."""
+    if has_swaps(storage):
+        old = [one for one in storage.entries(paths.LONG) if now_ms - one.mtime_ms > _LONG_MS]
+        storage.delete_all(f"{paths.LONG}/{one.name}" for one in old)
 
 
 def _sweep_marks(ctx: WriterContext, timeline: ActiveTimeline) -> None:

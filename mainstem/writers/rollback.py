@@ -173,7 +173,7 @@ def roll_back(
 def plan_of(ctx: WriterContext, plan: RollbackPlan) -> bytes:
     """The bytes of a rollback plan. As Java expects, it lists the files that the instant has now."""
     files = list(_files_of(ctx, plan.instant))
-    return encode_rollback_plan(plan.instant, plan.action, files, ctx.base, plan.completion)
+    return encode_rollback_plan(plan.instant, plan.action, files, ctx.written_base, plan.completion)
 
 
 def _resume(ctx: WriterContext, rollback: Instant, timeline: ActiveTimeline) -> RolledBackInstant | None:

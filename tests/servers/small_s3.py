@@ -1,21 +1,23 @@
 """A small S3 server in this process, which counts requests and makes trouble when it is told to.
 
 ``with SmallS3() as server`` listens on 127.0.0.1; ``server.storage("path")`` is a storage there. It knows
-what obstore uses: puts with conditions and metadata, gets of ranges, listings by pages, bulk deletes.
-Signatures are not looked at. ``server.log`` has (method, key, status) of every request; faults are told by
-``server.fail``.
+what obstore uses: puts with conditions and metadata, gets of ranges, listings by pages, bulk deletes,
+uploads in parts. Signatures are not looked at. ``server.log`` has (method, key, status) of every request,
+``server.headers`` its headers; faults are told by ``server.fail``.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+import ssl
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
@@ -26,6 +28,9 @@ from mainstem.storage.object_store import ObjectStorage
 from mainstem.storage.store_options import open_store
 
 BUCKET = "bucket"
+_CERTIFICATES = Path(__file__).parent / "certificates"
+#: certificate of the authority that signed the server's
+AUTHORITY = _CERTIFICATES / "authority.pem"
 _META = "x-amz-meta-"
 _PAGE = 1000
 #: status, content, headers
@@ -37,10 +42,12 @@ class _Object:
     content: bytes
     metadata: dict[str, str]
     changed: float = field(default_factory=time.time)
+    #: the ETag of an object that was put in parts
+    parts: str = ""
 
     @property
     def tag(self) -> str:
-        return f'"{hashlib.md5(self.content).hexdigest()}"'
+        return f'"{self.parts or hashlib.md5(self.content).hexdigest()}"'
 
 
 @dataclass
@@ -61,13 +68,25 @@ class Fault:
 class SmallS3:
     """The server, in threads of its own; a context manager."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, tls: bool = False) -> None:
         self.objects: dict[str, _Object] = {}
+        #: multipart uploads that are neither completed nor aborted: id -> parts by number
+        self.uploads: dict[str, dict[int, bytes]] = {}
+        self.made = 0
         self.log: list[tuple[str, str, int]] = []
+        #: the headers of every request, by lower-case names
+        self.headers: list[dict[str, str]] = []
         self.faults: list[Fault] = []
+        #: access keys that have expired
+        self.refused_keys: set[str] = set()
         self.mutex = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("_Bound", (_Request,), {"store": self}))
         self._server.daemon_threads = True
+        if tls:  # by the authority in ``AUTHORITY``
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            context.load_cert_chain(_CERTIFICATES / "server.pem")
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        self.endpoint = f"{'https' if tls else 'http'}://127.0.0.1:{self._server.server_address[1]}"
         self.port: int = self._server.server_address[1]
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.02,), name="small-s3", daemon=True
@@ -85,7 +104,7 @@ class SmallS3:
     def location(self, path: str, **options: str) -> Location:
         """A place in the server. ``options``: further ones of ``hoodie.mainstem.storage.``."""
         given = {
-            "fs.s3a.endpoint": f"http://127.0.0.1:{self.port}",
+            "fs.s3a.endpoint": self.endpoint,
             "fs.s3a.access.key": "any",
             "fs.s3a.secret.key": "any-secret",
             **{f"hoodie.mainstem.storage.{name}": text for name, text in options.items()},
@@ -118,6 +137,7 @@ class SmallS3:
 
 class _Request(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # a body would wait 40 ms for the acknowledgement of its headers
     store: SmallS3
 
     def log_message(self, *_: Any) -> None:
@@ -127,12 +147,17 @@ class _Request(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         bucket, _, key = unquote(url.path).lstrip("/").partition("/")
         body = self._body()
+        self.store.headers.append({name.lower(): text for name, text in self.headers.items()})
         fault = self.store.fault(self.command, key)
+        signer = re.search(r"Credential=(\w+)/", self.headers.get("Authorization", ""))
+        if signer is not None and signer[1] in self.store.refused_keys:
+            fault = Fault(self.command, key, 403, text=_error(403, "ExpiredToken")[1].decode())
         if fault is not None and isinstance(fault.how, int):
             self._reply(key, fault.how, fault.text.encode(), {})
             return
         with self.store.mutex:
-            status, content, headers = self._effect(bucket, key, parse_qs(url.query), body)
+            query = parse_qs(url.query, keep_blank_values=True)
+            status, content, headers = self._effect(bucket, key, query, body)
         if fault is not None:
             self.store.log.append((self.command, key, 0))
             if fault.how == "cut":
@@ -167,6 +192,8 @@ class _Request(BaseHTTPRequestHandler):
             return _error(404, "NoSuchBucket")
         if self.command == "GET" and not key:
             return self._list(query)
+        if "uploads" in query or "uploadId" in query:
+            return self._multipart(key, query, body)
         if self.command == "POST":
             names = re.findall(r"<Key>([^<]*)</Key>", body.decode())
             for name in names:
@@ -177,6 +204,32 @@ class _Request(BaseHTTPRequestHandler):
             "PUT": self._put, "GET": self._get, "HEAD": self._get, "DELETE": self._delete,
         }  # fmt: skip
         return effects[self.command](key, body)
+
+    def _multipart(self, key: str, query: dict[str, list[str]], body: bytes) -> _Reply:
+        uploads = self.store.uploads
+        if "uploads" in query:
+            self.store.made += 1
+            uploads[str(self.store.made)] = {}
+            return 200, f"<R><UploadId>{self.store.made}</UploadId></R>".encode(), {}
+        parts = uploads.get(query["uploadId"][0])
+        if parts is None:
+            return _error(404, "NoSuchUpload")
+        if self.command == "PUT":
+            source = unquote(self.headers.get("x-amz-copy-source", "")).lstrip("/").partition("/")[2]
+            content = self.store.objects[source].content if source else body
+            parts[int(query["partNumber"][0])] = content
+            tag = f'"{hashlib.md5(content).hexdigest()}"'
+            return 200, f"<CopyPartResult><ETag>{tag}</ETag></CopyPartResult>".encode(), {"ETag": tag}
+        if self.command == "POST":
+            status, content, headers = self._put(key, b"".join(parts[number] for number in sorted(parts)))
+            if status != 200:
+                return status, content, headers
+            digests = b"".join(hashlib.md5(parts[number]).digest() for number in sorted(parts))
+            self.store.objects[key].parts = f"{hashlib.md5(digests).hexdigest()}-{len(parts)}"
+        del uploads[query["uploadId"][0]]
+        if self.command == "DELETE":
+            return 204, b"", {}
+        return 200, f"<R><ETag>{escape(self.store.objects[key].tag)}</ETag></R>".encode(), {}
 
     def _put(self, key: str, body: bytes) -> _Reply:
         found = self.store.objects.get(key)

@@ -21,6 +21,13 @@ from mainstem.storage import store_options
 from mainstem.storage.backends import location_of, storage_of
 from mainstem.storage.store_options import open_store, split
 
+#: tried in test_aws_credentials.py and test_on_the_wire.py
+ELSEWHERE = {
+    "fs.s3a.create.storage.class",
+    "fs.s3a.auth.profile.name", "fs.s3a.auth.profile.file", "fs.s3a.assumed.role.session.name",
+    "hoodie.aws.role.external.id", "fs.s3a.assumed.role.sts.endpoint",
+    "fs.s3a.assumed.role.sts.endpoint.region",
+}  # fmt: skip
 S3, GS = "s3a://bucket/t", "gs://bucket/t"
 AZURE = "abfss://box@account.dfs.core.windows.net/t"
 
@@ -30,13 +37,14 @@ def configured(url: str, options: dict[str, str]) -> tuple[dict[str, Any], dict[
     return store_options._configured(location, location.option_values())
 
 
+KEYS = [
+    ({"fs.s3a.access.key": "k", "fs.s3a.secret.key": "s"}, ("k", "s", None)),
+    ({"hoodie.aws.access.key": "k", "hoodie.aws.secret.key": "s"}, ("k", "s", None)),
+    ({"hoodie.aws.secret.key": "old", "fs.s3a.secret.key": "s", "fs.s3a.access.key": "k"}, ("k", "s", None)),
+    ({"fs.s3a.access.key": "k", "fs.s3a.secret.key": "s", "fs.s3a.session.token": "t"}, ("k", "s", "t")),
+    ({"fs.s3a.access.key": "k", "fs.s3a.secret.key": "s", "hoodie.aws.session.token": "t"}, ("k", "s", "t")),
+]
 S3_OPTIONS = [
-    ({"fs.s3a.access.key": "k"}, {"access_key_id": "k"}),
-    ({"hoodie.aws.access.key": "k"}, {"access_key_id": "k"}),
-    ({"fs.s3a.secret.key": "k"}, {"secret_access_key": "k"}),
-    ({"hoodie.aws.secret.key": "old", "fs.s3a.secret.key": "k"}, {"secret_access_key": "k"}),
-    ({"fs.s3a.session.token": "k"}, {"session_token": "k"}),
-    ({"hoodie.aws.session.token": "k"}, {"session_token": "k"}),
     ({"fs.s3a.assumed.role.arn": "arn:x"}, {"role_arn": "arn:x"}),
     ({"fs.s3a.endpoint.region": "eu-west-1"}, {"region": "eu-west-1"}),
     ({"hoodie.aws.region": "eu-west-1"}, {"region": "eu-west-1"}),
@@ -86,11 +94,24 @@ def test_every_name_arrives(url: str, options: dict[str, str], expected: dict[st
     assert client.get("allow_http", False) is endpoint.startswith("http://")
 
 
+@pytest.mark.parametrize(("options", "expected"), KEYS)
+def test_keys_arrive_alone(options, expected, monkeypatch) -> None:
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "of another key")
+    found = open_store(location_of(S3, options=options)).credential_provider()
+    assert (found["access_key_id"], found["secret_access_key"], found["token"]) == expected
+
+
 def test_what_the_http_client_is_told() -> None:
     _, client = configured(S3, {})
     assert client == {"timeout": timedelta(seconds=60), "connect_timeout": timedelta(seconds=5)}
     _, client = configured(S3, {"fs.s3a.proxy.host": "p", "fs.s3a.proxy.port": "8080"})
     assert client["proxy_url"] == "http://p:8080"
+    user = {"fs.s3a.proxy.username": "me", "fs.s3a.proxy.password": "a@b"}
+    _, client = configured(S3, {"fs.s3a.proxy.host": "p", "fs.s3a.proxy.port": "8080", **user})
+    assert client["proxy_url"] == "http://me:a%40b@p:8080"
+    for address in ("p:8080", "http://p:8080"):
+        _, client = configured(GS, {"fs.gs.proxy.address": address})
+        assert client["proxy_url"] == "http://p:8080"
     own = {"proxy": "http://q", "timeout_ms": "100", "connect_timeout_ms": "10"}
     _, client = configured(GS, {f"hoodie.mainstem.storage.{name}": text for name, text in own.items()})
     assert client["proxy_url"] == "http://q" and client["timeout"] == timedelta(milliseconds=100)
@@ -99,9 +120,11 @@ def test_what_the_http_client_is_told() -> None:
 
 def test_every_declared_option_is_tried_here() -> None:
     declared = {option for option in every_option() if option.read_by == "storage.store_options"}
-    options = [*(one[0] for one in S3_OPTIONS), *(one[1] for one in OTHERS)]
+    options = [*(one[0] for one in (*KEYS, *S3_OPTIONS)), *(one[1] for one in OTHERS)]
     tried = {name for given in options for name in given}
-    tried |= {"fs.s3a.proxy.host", "fs.s3a.proxy.port"}
+    tried.add("fs.gs.proxy.address")
+    tried |= {f"fs.s3a.proxy.{name}" for name in ("host", "port", "username", "password")}
+    tried |= ELSEWHERE
     tried |= {f"hoodie.mainstem.storage.{name}" for name in (
         "proxy", "timeout_ms", "connect_timeout_ms", "width", "ca_file", "retries", "retry_timeout_ms")}
     assert {option for option in declared if not tried & set(option.names)} == set()
@@ -155,7 +178,7 @@ def test_a_secret_is_never_shown_and_travels_by_the_name_of_a_variable(monkeypat
     options = {"fs.s3a.access.key": "shown-id", "fs.s3a.secret.key": "env:MY_SECRET"}
     location = location_of(S3, options=options)
     assert location.option_values() == {"fs.s3a.access.key": "shown-id", "fs.s3a.secret.key": "hidden-text"}
-    assert open_store(location).config["secret_access_key"] == "hidden-text"
+    assert open_store(location).credential_provider()["secret_access_key"] == "hidden-text"
     for text in (repr(location), str(location), repr(storage_of(location).location)):
         assert "hidden-text" not in text and "shown-id" not in text
     assert b"hidden-text" not in pickle.dumps(location)

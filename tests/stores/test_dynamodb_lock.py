@@ -17,6 +17,9 @@ from moto import server as moto_server
 
 from mainstem.errors import CorruptTable, LeaseLost, LockUnavailable, Unavailable
 from mainstem.options.locks import DYNAMODB
+from mainstem.storage.backends import location_of
+from mainstem.storage.object_store import ObjectStorage
+from mainstem.storage.store_options import open_store
 from mainstem.truetime.clock import SystemClock
 from mainstem.truetime.locks.options import LockOptions
 from mainstem.truetime.locks.providers import open_lock
@@ -42,7 +45,7 @@ def open_one(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Open:
         monkeypatch.setenv(name, "test")
     key = uuid.uuid4().hex
 
-    def one(lease_ms: int = 60_000, **given: str) -> StorageLock:
+    def one(lease_ms: int = 60_000, *, storage: Any = None, **given: str) -> StorageLock:
         properties = {
             "hoodie.write.lock.provider": DYNAMODB,
             "hoodie.write.lock.wait_time_ms": str(lease_ms),
@@ -54,7 +57,7 @@ def open_one(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Open:
             **given,
         }
         options = LockOptions.from_properties(properties, base="/lake/t")
-        found = open_lock(options, clock=SystemClock(), random=random.Random())
+        found = open_lock(options, clock=SystemClock(), random=random.Random(), storage=storage)
         assert isinstance(found, StorageLock)
         return found
 
@@ -239,3 +242,13 @@ def test_a_server_that_is_away_is_unavailable(open_one: Open) -> None:
     away = {"hoodie.write.lock.dynamodb.endpoint_url": "http://127.0.0.1:9"}
     with pytest.raises(Unavailable, match="DynamoDB item"):
         open_one(5_000, **away).acquire()
+
+
+@pytest.mark.parametrize(("endpoint_of_store", "who"), [("", "GIVEN"), ("http://minio:9000", "test")])
+def test_it_is_asked_by_whom_amazons_store_is_asked(open_one: Open, endpoint_of_store: str, who: str) -> None:
+    options = {"hoodie.aws.access.key": "GIVEN", "hoodie.aws.secret.key": "s"}
+    options |= {"fs.s3a.endpoint": endpoint_of_store} if endpoint_of_store else {}
+    location = location_of("s3://bucket/t", options=options)
+    lock = open_one(storage=ObjectStorage(open_store(location), location))
+    lock.acquire().release()
+    assert lock.storage._connected()._request_signer._credentials.access_key == who  # type: ignore[attr-defined]

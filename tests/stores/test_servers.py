@@ -15,6 +15,7 @@ import pytest
 
 import mainstem
 from mainstem.errors import Invalid, Unavailable, Unsupported
+from mainstem.storage import object_store, paths
 from mainstem.storage.probe import probe
 from mainstem.storage.side_by_side import side_by_side
 from tests.golden_tables.tables import expectations, unpack
@@ -66,6 +67,16 @@ def test_keys_with_odd_characters_are_found_again(server: StoreServer) -> None:
         assert storage.read(f"f/{name}/{name}", max_bytes=99) == name.encode()
         assert storage.names(f"f/{name}") == [name] and storage.delete(f"f/{name}/{name}")
     assert storage.names("f") == []
+
+
+def test_a_long_object_is_put_in_parts_where_there_are_any(server: StoreServer, monkeypatch) -> None:
+    monkeypatch.setattr(object_store, "STORE_PUT_BYTES_MAX", 1)
+    storage, content = server.storage("bucket", "long"), bytes(range(256)) * (20 * 4096)
+    storage.put_new("one", content, durable=True)
+    assert bytes(storage.view("one")) == content and storage.names(paths.LONG) == []
+    with pytest.raises(FileExistsError):
+        storage.put_new("one", content[::-1], durable=True)
+    assert storage.names("") == ["one"]
 
 
 def test_more_names_than_one_page_are_listed_and_removed(server: StoreServer) -> None:

@@ -81,7 +81,7 @@ def schedule(ctx: WriterContext, *, if_due: bool = True) -> str | None:
 
     def content(data: ActiveTimeline) -> bytes | None:
         plan = found(MetadataState.of_table(storage, data))
-        return None if plan is None else encode_clean_plan(plan, f"{ctx.base}/{paths.METADATA}")
+        return None if plan is None else encode_clean_plan(plan, f"{ctx.written_base}/{paths.METADATA}")
 
     if found(MetadataState.of_table(storage)) is None:  # without the lock: most often there is nothing
         return None

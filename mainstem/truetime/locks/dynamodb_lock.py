@@ -19,13 +19,18 @@ a second here too, are those of the storage lock (``storage_lock``). Differences
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from mainstem.errors import CorruptTable, Unavailable, Unsupported
 from mainstem.forks import Mutex
+from mainstem.options.stores import ENDPOINT as STORE_ENDPOINT
+from mainstem.options.stores import S3_ENDPOINT
+from mainstem.storage.aws_credentials import boto3_session
 from mainstem.storage.protocol import Content
+from mainstem.storage.store_options import KINDS, S3
 from mainstem.storage.swaps import Tag
 from mainstem.truetime.locks.dynamodb_options import DynamoDBOptions
 from mainstem.truetime.locks.option_values import shown
@@ -35,6 +40,7 @@ from mainstem.truetime.locks.storage_options import StorageLockOptions
 from mainstem.truetime.locks.storage_record import LockRecord, parse_record
 
 if TYPE_CHECKING:
+    from mainstem.storage.location import Location
     from mainstem.truetime.clock import Clock
     from mainstem.truetime.seams import Randomness
 
@@ -48,10 +54,18 @@ _RENEWALS = 5
 
 
 def open_dynamodb_lock(
-    options: LockOptions, place: DynamoDBOptions, *, clock: Clock, random: Randomness
+    options: LockOptions,
+    place: DynamoDBOptions,
+    *,
+    clock: Clock,
+    random: Randomness,
+    location: Location | None = None,
 ) -> StorageLock:
-    """The lock; raises ``Unsupported`` without boto3. It connects at the first ``acquire``."""
-    item = LockItem(place, options.base, clock=clock, random=random)
+    """The lock; raises ``Unsupported`` without boto3. It connects at the first ``acquire``.
+
+    ``location``: the table's, whose options say who we are on AWS too.
+    """
+    item = LockItem(place, options.base, clock=clock, random=random, location=location)
     settings = StorageLockOptions(place.lease_ms, place.lease_ms // _RENEWALS, place.exclusive)
     return StorageLock(options, settings, item, clock=clock, random=random, place=place.place)
 
@@ -59,9 +73,18 @@ def open_dynamodb_lock(
 class LockItem:
     """``Swappable`` with one object, the lock's item; paths are ignored."""
 
-    def __init__(self, place: DynamoDBOptions, base: str, *, clock: Clock, random: Randomness) -> None:
+    def __init__(
+        self,
+        place: DynamoDBOptions,
+        base: str,
+        *,
+        clock: Clock,
+        random: Randomness,
+        location: Location | None = None,
+    ) -> None:
         _import_boto3()
         self._place = place
+        self._location = location
         self._base = base
         self._clock = clock
         self._random = random
@@ -169,12 +192,11 @@ class LockItem:
 
     def _connect(self) -> Any:
         """A client of this process; the lock table is made if it is missing, as Hudi does."""
-        boto3 = _import_boto3()
         from botocore.config import Config
 
         # Its own retries hide little; ours read the item after each trouble.
         patience_s = max(self._place.lease_ms / 5_000, 1)
-        client = boto3.session.Session().client(
+        client = boto3_session(_identity_options(self._location), self._base).client(
             "dynamodb",
             region_name=self._place.region,
             endpoint_url=self._place.endpoint or None,
@@ -215,6 +237,15 @@ class LockItem:
 def _text(item: dict[str, Any], name: str) -> str:
     value = item.get(name, {}).get("S", "")
     return value if isinstance(value, str) else ""
+
+
+def _identity_options(location: Location | None) -> Mapping[str, str]:
+    """The options of a table on Amazon's S3, which say who we are on AWS; none for another place, whose keys
+    DynamoDB does not know."""
+    if location is None or KINDS.get(location.scheme) != S3:
+        return {}
+    values = location.option_values()
+    return {} if S3_ENDPOINT.read(values) or STORE_ENDPOINT.read(values) else values
 
 
 def _import_boto3() -> Any:

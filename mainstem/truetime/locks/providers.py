@@ -31,7 +31,8 @@ def open_lock(
     if options.dynamodb is not None:
         from mainstem.truetime.locks.dynamodb_lock import open_dynamodb_lock
 
-        return open_dynamodb_lock(options, options.dynamodb, clock=clock, random=random)
+        where = None if storage is None else storage.location
+        return open_dynamodb_lock(options, options.dynamodb, clock=clock, random=random, location=where)
     if options.storage is not None:
         from mainstem.truetime.locks.storage_lock import StorageLock
 

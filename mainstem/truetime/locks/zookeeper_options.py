@@ -15,6 +15,7 @@ from mainstem.errors import Invalid, Unsupported
 from mainstem.options.locks import AUTH, BASE_PATH, CONNECTION_MS, LOCK_KEY, PORT, SESSION_MS, TABLE_BASE, URL
 from mainstem.options.tables import TABLE_NAME
 from mainstem.storage.backends import split_scheme
+from mainstem.storage.spellings import same_place
 from mainstem.truetime.locks.option_values import local_folder, shown, whole
 
 _IMPLICIT_KEY = "lock_key"
@@ -151,7 +152,7 @@ def base_as_java_has_it(props: Mapping[str, str], base: str) -> str:
     spelt = props.get(TABLE_BASE, base)
     local = split_scheme(base)[0] in (None, "file")
     if spelt != spelt.strip().rstrip("/") or (
-        local_folder(TABLE_BASE, spelt) != base if local else _s3a_to_s3(spelt) != _s3a_to_s3(base)
+        local_folder(TABLE_BASE, spelt) != base if local else not same_place(spelt, base)
     ):
         raise Invalid(
             f"{TABLE_BASE}={shown(spelt)}: expected the table's path {base}, without a slash at the end"
@@ -171,7 +172,8 @@ def hash_of_base(base: str) -> str:
 
 
 def _s3a_to_s3(base: str) -> str:
-    return "s3://" + base[6:] if base.startswith("s3a://") else base
+    scheme, rest = split_scheme(base)
+    return f"s3:{rest}" if scheme in ("s3a", "s3n") else base  # Hadoop 3 has no s3n, so Java never hashes it
 
 
 # HashID's seed, an int 0xdabadaba that Java widens to a long with its sign.

@@ -1,0 +1,37 @@
+"""Options of object stores that a Spark session has: ``spark.hadoop.fs.s3a.*`` and their kin.
+
+They count where a job says nothing. Spark plans reads and writes of a Python data source in processes that
+see no session: ``register`` hands them on with the data source, as they are at that time. A secret that
+stands in the session as text travels with them; ``${env.NAME}``, which Hadoop fills in too, travels as the
+name of a variable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from mainstem.api.given_options import shared_location
+from mainstem.options.stores import PREFIXES
+from mainstem.storage.backends import Place
+from mainstem.storage.location import Location
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_HADOOP = "spark.hadoop."
+_NONE: Mapping[str, str] = MappingProxyType({})
+
+
+def session_options(spark: SparkSession) -> dict[str, str]:
+    """Those of a session; what was set in it later, without ``spark.hadoop.``, counts first."""
+    settings = spark.conf.getAll
+    found = settings() if callable(settings) else settings  # Spark Connect and classic Spark
+    below = {name.removeprefix(_HADOOP): text for name, text in found.items() if name.startswith(_HADOOP)}
+    return {name: text for name, text in {**below, **found}.items() if name.startswith(PREFIXES)}
+
+
+def location_in(spark: SparkSession, path: Place, options: Mapping[str, str] = _NONE) -> Location:
+    """The location of a job's table (``shared_location``), with the session's options below the job's."""
+    return shared_location(path, options, session_options(spark))
