@@ -74,5 +74,7 @@ STORE_PUT_BYTES_MAX = 256 * MIB
 # Files with profiles (``~/.aws``), and Hadoop's with options (``core-site.xml``).
 AWS_FILE_BYTES_MAX = 1 * MIB
 HADOOP_FILE_BYTES_MAX = 4 * MIB
+# Ends of files that never change again, kept in memory: a footer, or a small file as a whole.
+KEPT_END_BYTES = 512 * KIB
 # Memory for the column chunks of one row group that are fetched from an object store together.
 PREFETCH_BYTES_MAX = 128 * MIB

@@ -56,6 +56,7 @@ ALLOWED = {
     # A put tells its own object by a nonce; large files are copied to nameless temporary ones.
     "storage/object_store.py": {"randomness", "files"},
     "storage/private_files.py": {"files"},  # nameless ones
+    "storage/local_cache.py": {"files"},
     "storage/store_options.py": {"files"},  # certificates to trust
     "storage/aws_credentials.py": {"files"},  # profiles
     "storage/hadoop_files.py": {"files"},

@@ -10,7 +10,7 @@ from mainstem.errors import Invalid, Unavailable
 from mainstem.layout.properties import TableConfig
 from mainstem.limits import LOCK_FILE_BYTES_MAX
 from mainstem.options import WriterOptions
-from mainstem.options.locks import AUTH, LOCK_KEYS, PROVIDER, REGION
+from mainstem.options.locks import AUTH, FILE_SYSTEM, LOCK_KEYS, PROVIDER, REGION
 from mainstem.options.tables import EXCLUSIVE, TABLE_NAME
 from mainstem.publish.fence import Fence
 from mainstem.publish.gate_fence import GateFence
@@ -23,7 +23,7 @@ from mainstem.storage.protocol import Storage
 from mainstem.storage.swaps import has_swaps
 from mainstem.truetime.clock import SystemClock
 from mainstem.truetime.locks.deferred import DeferredLock
-from mainstem.truetime.locks.options import LockOptions
+from mainstem.truetime.locks.options import LockOptions, default_provider
 from mainstem.truetime.locks.protocol import LockProvider
 from mainstem.truetime.locks.providers import open_lock
 from mainstem.truetime.locks.storage_record import LOCK_PATH
@@ -55,6 +55,9 @@ def note_lock(seams: Seams) -> None:
             f"the table cannot be written: {error}", table=storage.base
         ) from error
     if found and found != identity:
+        if has_swaps(storage) and found.startswith("filesystem:"):  # of the disk that it was copied from
+            storage.put(paths.LOCK_NOTE, identity.encode(), durable=True)
+            return
         raise Invalid(
             f"this process would take the lock {identity!r}, but other writers of the table take"
             f" {found!r}: they would not exclude each other. Set {PROVIDER} and the options of the lock's"
@@ -102,6 +105,8 @@ def real_seams(location: Location, config: TableConfig, properties: Mapping[str,
 def _chosen_lock(location: Location, config: TableConfig, properties: Mapping[str, str]) -> LockOptions:
     kept = (*LOCK_KEYS, TABLE_NAME)
     own: dict[str, str] = {k: config.raw[k] for k in kept if k in config.raw}
+    if own.get(PROVIDER, "").strip() == FILE_SYSTEM and default_provider(location.base) != FILE_SYSTEM:
+        del own[PROVIDER]  # copied from a disk, whose lock file no store has
     for key in LOCK_KEYS:
         if key in own and key in properties and properties[key] != own[key]:
             raise Invalid(

@@ -47,10 +47,14 @@ SideBySide = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """A file of ``size`` bytes, of which ``read(offset, length)`` returns a part."""
+    """A file of ``size`` bytes, of which ``read(offset, length)`` returns a part.
+
+    ``prefetch`` is told which (offset, length) will be read next, where they can be fetched together.
+    """
 
     size: int
     read: Callable[[int, int], bytes | memoryview]
+    prefetch: Callable[[Sequence[tuple[int, int]]], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +237,8 @@ class HFile:
             plain = [self._plain(view, block, layout.DATA) for block, view in chunk]
             return self._guarded(lambda: work(Entries(plain)), chunk[0][0].offset)
 
+        if self._source.prefetch is not None:
+            self._source.prefetch([(block.offset, block.size) for block in blocks])
         chunks = self._chunks(blocks)
         if self._run is None or len(blocks) < _SIDE_BY_SIDE_FROM:
             yield from map(entries, chunks)

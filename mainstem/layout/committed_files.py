@@ -11,19 +11,25 @@ A process reads each completed instant's metadata once, since its file never cha
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
+from mainstem.errors import CorruptTable
+from mainstem.options.reading import DAMAGED
 from mainstem.storage import paths
 from mainstem.storage.backends import reopens
+from mainstem.storage.links import has_links
 from mainstem.storage.location import Location
 from mainstem.storage.protocol import Storage
+from mainstem.storage.side_by_side import side_by_side
 from mainstem.timeline.commit_metadata import CommitMetadata
 from mainstem.timeline.instant import Instant
 
 TABLES_MAX = 64
+#: what to do about a file that is gone or cut off
+MENDED = f"restore it from a copy, or read what is left with {DAMAGED}=skip (its rows are then missing)"
 
 
 class Written(NamedTuple):
@@ -76,6 +82,24 @@ def _known(storage: Storage) -> dict[str, Files]:
     return known
 
 
+def _loaded_together(storage: Storage, instants: Sequence[Instant], load: Load) -> Load:
+    """``load``, or on a store where each look is a request, what it found when called for all at once."""
+    if has_links(storage) or len(instants) < 2:
+        return load
+    found = dict(zip(instants, side_by_side(storage, load, instants), strict=True))
+    return lambda instant: found[instant] if instant in found else load(instant)
+
+
+def cut_off(path: str, size: int, least: int, table: str) -> CorruptTable:
+    """The error about a file that is shorter than the commit that wrote it says; sizes in bytes."""
+    return CorruptTable(
+        f"the file has {size} bytes, its commit says {least}: it was cut off or emptied since; {MENDED}",
+        path=path,
+        offset=size,
+        table=table,
+    )
+
+
 def forget() -> None:
     """Forget all local tables, for a test (or the like) that changes files behind a table's back."""
     _tables.clear()
@@ -99,6 +123,7 @@ class CommittedFiles:
         """The files of ``instants``. ``load`` reads the metadata of an instant not known yet (None: it has
         none). Raises what ``load`` raises."""
         known, found = _known(storage), cls()
+        load = _loaded_together(storage, [i for i in instants if i.file_name not in known], load)
         for instant in instants:
             files = known.get(instant.file_name)
             if files is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -10,7 +10,9 @@ from mainstem.errors import CorruptTable
 from mainstem.formats.java_properties import format_properties
 from mainstem.limits import PARTITION_DEPTH_MAX
 from mainstem.storage import paths
-from mainstem.storage.protocol import Storage
+from mainstem.storage.links import has_links
+from mainstem.storage.protocol import FileInfo, Storage
+from mainstem.storage.side_by_side import side_by_side
 
 #: property of a partition metafile: requested time of the instant that made the partition
 MADE_BY = "commitTime"
@@ -46,23 +48,54 @@ def list_partitions(storage: Storage, *, partitioned: bool) -> Iterator[Partitio
         names = [e.name for e in storage.entries("") if not e.is_folder]
         yield PartitionListing("", tuple(sorted(names)))
         return
-    yield from _search(storage, "", 0)
+    yield from _search(storage, "", 0) if has_links(storage) else _search_together(storage)
+
+
+def _search_together(storage: Storage) -> Iterator[PartitionListing]:
+    """As ``_search``, where each listing is a request: all folders of a level are listed together."""
+    found: list[PartitionListing] = []
+    folders = [""]
+    for _ in range(PARTITION_DEPTH_MAX + 1):
+        listed = side_by_side(storage, storage.entries, folders)
+        inner = []
+        for folder, entries in zip(folders, listed, strict=True):
+            found += _partition(folder, entries)
+            inner += _folders_in(folder, entries)
+        if not inner:
+            yield from sorted(found, key=lambda one: one.partition.split("/"))
+            return
+        folders = inner
+    raise _too_deep(folders[0])
+
+
+def _partition(folder: str, entries: Sequence[FileInfo]) -> list[PartitionListing]:
+    """The folder as a partition, if it has a metafile."""
+    if not any(e.name.startswith(paths.PARTITION_METAFILE) and not e.is_folder for e in entries):
+        return []
+    return [PartitionListing(folder, tuple(sorted(e.name for e in entries if not e.is_folder)))]
+
+
+def _folders_in(folder: str, entries: Sequence[FileInfo]) -> list[str]:
+    """Paths of the folders in a folder that may be partitions, in order."""
+    names = sorted(e.name for e in entries if e.is_folder and e.name != paths.HOODIE)
+    return [paths.in_partition(folder, name) for name in names]
+
+
+def _too_deep(folder: str) -> CorruptTable:
+    return CorruptTable(
+        f"folders nested deeper than {PARTITION_DEPTH_MAX} below the table without a partition"
+        f" metafile ({paths.PARTITION_METAFILE}); remove folders that do not belong to the table",
+        path=folder,
+    )
 
 
 def _search(storage: Storage, folder: str, depth: int) -> Iterator[PartitionListing]:
     if depth > PARTITION_DEPTH_MAX:
-        raise CorruptTable(
-            f"folders nested deeper than {PARTITION_DEPTH_MAX} below the table without a partition"
-            f" metafile ({paths.PARTITION_METAFILE}); remove folders that do not belong to the table",
-            path=folder,
-        )
+        raise _too_deep(folder)
     entries = storage.entries(folder)
-    if any(e.name.startswith(paths.PARTITION_METAFILE) and not e.is_folder for e in entries):
-        names = sorted(e.name for e in entries if not e.is_folder)
-        yield PartitionListing(folder, tuple(names))
-    for entry in sorted(entries, key=lambda e: e.name):
-        if entry.is_folder and entry.name != paths.HOODIE:
-            yield from _search(storage, paths.in_partition(folder, entry.name), depth + 1)
+    yield from _partition(folder, entries)
+    for inner in _folders_in(folder, entries):
+        yield from _search(storage, inner, depth + 1)
 
 
 def nested(storage: Storage, partition: str) -> str | None:

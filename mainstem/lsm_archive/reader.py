@@ -20,6 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainstem.errors import CorruptTable
+from mainstem.forks import Mutex
 from mainstem.lsm_archive.data_file import (
     ARCHIVED_INSTANTS_MAX,
     DataFile,
@@ -74,6 +75,8 @@ class Archive:
         self._times: tuple[Any, Any] | None = None
         #: requested time -> completion time, found in this version before
         self._answers: dict[str, str] = {}
+        # The view of an object store is shared by the queries of several threads.
+        self._mutex = Mutex()
 
     @classmethod
     def load(cls, storage: Storage, folder: str = paths.HISTORY) -> Archive:
@@ -82,34 +85,39 @@ class Archive:
 
     def refresh(self) -> None:
         """Switch to the newest version; what is known of its files stays known."""
-        if self._manifest is not None and current_version(self._storage, self._folder) != (
-            self._manifest.version or None
-        ):
-            self._manifest = self._times = None
-            self._answers.clear()
+        with self._mutex.held:
+            if self._manifest is not None and current_version(self._storage, self._folder) != (
+                self._manifest.version or None
+            ):
+                self._manifest = self._times = None
+                self._answers.clear()
 
     @property
     def manifest(self) -> Manifest:
         """The version being read."""
-        if self._manifest is None:
-            self._manifest = self._retrying(lambda: load_manifest(self._storage, self._folder))
-            listed = {file.name for file in self._manifest.files}
-            for name in [n for n in self._open if n not in listed]:
-                self._open.pop(name).close()
-        return self._manifest
+        found = self._manifest
+        if found is None:
+            with self._mutex.held:
+                found = self._manifest = self._retrying(lambda: load_manifest(self._storage, self._folder))
+                listed = {file.name for file in found.files}
+                for name in [n for n in self._open if n not in listed]:
+                    self._open.pop(name).close()
+        return found
 
     # -- questions ---------------------------------------------------------------------------------
 
     def completion_time(self, requested: str) -> str | None:
         """Completion time of an archived instant, None if the archive does not hold it."""
-        if requested in self._answers:
-            return self._answers[requested]
-        found = self._completion_time(requested)
+        found = self._answers.get(requested)
         if found is not None:
-            if len(self._answers) >= _ANSWERS_MAX:
-                self._answers.clear()
-            self._answers[requested] = found
-        return found
+            return found
+        with self._mutex.held:
+            found = self._completion_time(requested)
+            if found is not None:
+                if len(self._answers) >= _ANSWERS_MAX:
+                    self._answers.clear()
+                self._answers[requested] = found
+            return found
 
     def _completion_time(self, requested: str) -> str | None:
         key = time_key(requested)
@@ -314,7 +322,8 @@ class Archive:
         same, before = 0, -1
         for _ in range(SWITCHES_MAX):
             try:
-                return attempt()
+                with self._mutex.held:
+                    return attempt()
             except FileNotFoundError:
                 version = current_version(self._storage, self._folder) or 0
                 same, before = (same + 1 if version == before else 1), version

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from mainstem import limits
 from mainstem.errors import CorruptTable, Invalid, Unsupported
-from mainstem.formats.hfile import HFile, open_hfile
+from mainstem.formats.hfile import HFile, Ranges, open_hfile
 from mainstem.formats.log_file import BlockKind, LogBlock, read_blocks
 from mainstem.layout.committed_files import CommittedFiles
 from mainstem.layout.properties import TableConfig, load_config
@@ -55,12 +55,13 @@ from mainstem.metadata.valid_instants import AheadOfView, Validity
 from mainstem.options.metadata import LAYOUT_CLASS, METADATA
 from mainstem.options.tables import TABLE_VERSION
 from mainstem.storage import maps, paths
+from mainstem.storage.final_files import final_ranges, read_final, view_final
 from mainstem.storage.folder_storage import FolderStorage
 from mainstem.storage.protocol import Storage
 from mainstem.storage.side_by_side import side_by_side
 from mainstem.timeline.active import ActiveTimeline, load_timeline
 from mainstem.timeline.commit_metadata import CommitMetadata, decode_commit
-from mainstem.timeline.instant import COMMIT, COMPACTION, DELTACOMMIT, Instant
+from mainstem.timeline.instant import CLEAN, COMMIT, COMPACTION, DELTACOMMIT, Instant
 from mainstem.timeline.plans import load_compaction_plan
 
 Keep = Callable[[pa.Array], pa.Array]
@@ -125,12 +126,23 @@ class MetadataTable:
     validity: Validity
     whole: bool = True
     _groups: dict[str, list[FileGroup]] = field(default_factory=dict)
+    #: path -> what tells a file from others that had its name: a metadata table that is made anew starts with
+    #: the same names
+    _signs: dict[str, object] = field(default_factory=dict)
 
     def reopened(self) -> MetadataTable:
         """The same for the same view of the data, with its own timeline listed again."""
-        own = load_timeline(self.folder)
+        return self._as_of(load_timeline(self.folder))
+
+    def _as_of(self, own: ActiveTimeline) -> MetadataTable:
         validity = self.validity.with_own(own)
-        return replace(self, timeline=own, validity=validity, _groups={})
+        return replace(self, timeline=own, validity=validity, _groups={}, _signs={})
+
+    def refreshed(self) -> MetadataTable:
+        """The same as of now: this one, unless its own timeline has changed."""
+        own = load_timeline(self.folder)
+        same = own.names == self.timeline.names and not any(i.action == CLEAN for i in own.pending)
+        return self if same else self._as_of(own)
 
     # ------------------------------------------------------------------------------------- questions
 
@@ -204,7 +216,8 @@ class MetadataTable:
         if visible_only and partition in self._groups:
             return self._groups[partition]
         index = read_metafile(self.folder.inner, partition)
-        sizes = {entry.name: entry.size for entry in self.folder.entries(partition) if not entry.is_folder}
+        entries = [entry for entry in self.folder.entries(partition) if not entry.is_folder]
+        sizes = {entry.name: entry.size for entry in entries}
         names = list(sizes)
         bases = (base.instant for base in map(paths.parse_hfile_name, names) if base is not None)
         if visible_only and any(map(self.validity.ahead, bases)):
@@ -221,6 +234,9 @@ class MetadataTable:
         if visible_only:
             if self.whole:
                 self._check_whole(index, sizes)
+            for entry in entries:
+                path = paths.in_partition(partition, entry.name)
+                self._signs[path] = (index.instant, entry.size, entry.mtime_ms)
             self._groups[partition] = found
         return found
 
@@ -270,7 +286,7 @@ class MetadataTable:
     def _commit(self, instant: Instant) -> CommitMetadata | None:
         path = paths.timeline_file(instant.file_name)
         try:
-            data = self.folder.read(path, max_bytes=limits.TIMELINE_FILE_BYTES_MAX)
+            data = read_final(self.folder, path, max_bytes=limits.TIMELINE_FILE_BYTES_MAX)
         except FileNotFoundError:  # archived or rolled back since the listing
             return None
         return decode_commit(data, path=self.folder.outer(path))
@@ -351,8 +367,7 @@ class MetadataTable:
         try:
             if found.base_file is not None:
                 path = paths.in_partition(found.partition, found.base_file)
-                view, run = maps.view(self.folder, path), partial(side_by_side, self.folder)
-                file = open_hfile(view, path=self.folder.outer(path), run=run)
+                file = self._open(path, whole=select is None)
                 base = _encoded(file, select, self.folder.outer(path)).decoded(content)
             pieces = [
                 piece
@@ -363,6 +378,18 @@ class MetadataTable:
             raise self._damaged(f"a file is gone ({error})", found.partition) from None
         return merge(content, base, decoded_blocks(content, pieces))
 
+    def _open(self, path: str, *, whole: bool) -> HFile:
+        """A base file; from a store that serves ranges, only what will be looked up in it."""
+        outer, run = self.folder.outer(path), partial(side_by_side, self.folder)
+        ranges = None if whole else final_ranges(self.folder, path, self._signs.get(path))
+        if ranges is None:
+            return open_hfile(self._view(path), path=outer, run=run)
+        return open_hfile(Ranges(ranges.size, ranges.part, ranges.prefetch), path=outer, run=run)
+
+    def _view(self, path: str) -> memoryview:
+        sign = self._signs.get(path)
+        return maps.view(self.folder, path) if sign is None else view_final(self.folder, path, sign)
+
     def _pieces(self, path: str, select: Select | None, keep: Keep | None) -> list[Encoded | pa.Array]:
         """The selected rows of a log file's blocks that count; the keys of DELETE blocks."""
         log = paths.parse_log_name(path.rpartition("/")[2])
@@ -370,7 +397,7 @@ class MetadataTable:
             return []
         where = self.folder.outer(path)
         made: list[Encoded | pa.Array] = []
-        for block in read_blocks(maps.view(self.folder, path), path=where):
+        for block in read_blocks(self._view(path), path=where):
             if not self.validity.counts(block.instant):
                 continue
             if block.kind == BlockKind.DELETE:

@@ -169,6 +169,18 @@ STORE_WIDTH = Whole(
     "hoodie.mainstem.storage.width", 16, 1, 64, "requests", read_by=_READ_BY,
     says="How many requests a call makes at the same time.",
 )  # fmt: skip
+KEPT_BYTES = Whole(
+    "hoodie.mainstem.storage.memory", 67_108_864, 0, 2**40, "bytes", read_by=_READ_BY,
+    says="How much an open table keeps in memory of files that never change: footers, small files.",
+)  # fmt: skip
+CACHE_BYTES = Whole(
+    "hoodie.mainstem.storage.cache", 1_073_741_824, 0, 2**50, "bytes", read_by=_READ_BY,
+    says="How much of vector indexes is kept on this machine, for all processes of a user; 0: nothing.",
+)  # fmt: skip
+CACHE_FOLDER = Text(
+    "hoodie.mainstem.storage.cache_folder", like="local path", read_by=_READ_BY,
+    says="Where it is kept; without it, in a folder for temporary files.",
+)  # fmt: skip
 
 #: never shown, and best given as ``env:NAME``
 SECRETS = (

@@ -199,6 +199,13 @@ class _NoLease:
 _NO_LEASE: Lease = _NoLease()
 
 
+class _NeedsLock(LeaseLost):
+    """A section without a lock is about to swap the gate before it publishes.
+
+    Of several that only overtook one another by such swaps, none would ever end.
+    """
+
+
 def _release(lease: Lease) -> None:
     """Release the lock, even if an interrupt (Ctrl-C) comes just now: all other processes wait for it.
 
@@ -347,7 +354,7 @@ class Publisher:
             self._refuse_unlocked(lease, epoch.notes)
             if planned_on is not None and _changed(planned_on, timeline):
                 raise LeaseLost("an instant completed, or another plan appeared, while the plan was made")
-            decision = order.decide(Section(timeline, epoch, epoch.now_ms, beside))
+            decision = order.decide(Section(timeline, epoch, _store_clock(lease, epoch), beside))
             if decision is not None:
                 return Published(decision=decision)
             self._refuse_beside_restore(timeline, order)
@@ -552,6 +559,7 @@ class Publisher:
             self._seams.storage.put_new(paths.timeline_file(name), b"", durable=False)
         except FileExistsError as error:
             heartbeats.stop(tried.pop().time)
+            self._reader.load()  # what was remembered of the timeline lacks it, and would lead to it again
             raise LeaseLost(f"{name} was created by another holder of the lock") from error
         return time, timeline
 
@@ -597,6 +605,8 @@ class Publisher:
         return self._attempts("working", self._guarded, work)[0]
 
     def _guarded(self, lease: Lease, work: Callable[[Guarded], T]) -> T:
+        if lease is _NO_LEASE:
+            raise _NeedsLock("it swaps the gate when it enters")
         epoch = self._fence.enter()
         try:
             return work(Guarded(self._seams.storage, lease, epoch, self._reader.load()))
@@ -622,19 +632,19 @@ class Publisher:
         began = clock.monotonic_ms()
         held = 0.0
         failure: LeaseLost | None = None
-        attempt = 0
+        attempt, locked = 0, False
         while attempt < PUBLISH_ATTEMPTS_MAX or clock.monotonic_ms() - began < self._patience_ms():
             attempt += 1
             lease: Lease | None = None
             entered = clock.monotonic_ms()
             try:
-                lease = self._acquire()
+                lease = self._seams.lock.acquire() if locked else self._acquire()
                 entered = clock.monotonic_ms()
                 result = section(lease, *given, **named)
             except LeaseLost as error:
                 if lease is None:
                     raise
-                failure = error
+                failure, locked = error, locked or isinstance(error, _NeedsLock)
                 continue
             finally:
                 if lease is not None:
@@ -648,6 +658,15 @@ class Publisher:
             " removes the lock file",
             table=self._seams.storage.base,
         ) from failure
+
+
+def _store_clock(lease: Lease, epoch: Epoch) -> Callable[[], int]:
+    """``Epoch.now_ms``, under the lock only: for that a store's gate is swapped."""
+
+    def refused() -> int:
+        raise _NeedsLock("it asks for the store's clock")
+
+    return refused if lease is _NO_LEASE else epoch.now_ms
 
 
 def _overtaken(time: str, before: ActiveTimeline, after: ActiveTimeline) -> bool:

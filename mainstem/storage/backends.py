@@ -38,8 +38,15 @@ def _object_store(location: Location, sync: bool) -> Storage:
     from mainstem.storage.object_store import ObjectStorage
     from mainstem.storage.private_files import PrivateFiles
 
-    width, suffix = store_options.width(location), store_options.serves_suffixes(location)
-    return PrivateFiles(ObjectStorage(store, location, width=width, suffix=suffix))
+    real = ObjectStorage(
+        store,
+        location,
+        width=store_options.width(location),
+        suffix=store_options.serves_suffixes(location),
+        kept_bytes=store_options.kept_bytes(location),
+        cache=store_options.cache(location),
+    )
+    return PrivateFiles(real)
 
 
 #: scheme -> function that makes its store from a location and ``sync`` (whether files are made durable)

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from mainstem.limits import SWAPPED_BYTES_MAX
+from mainstem.storage import final_files, maps
 from mainstem.storage import folders as own_folders
-from mainstem.storage import maps
+from mainstem.storage.files import file_info
 from mainstem.storage.links import has_links, links
 from mainstem.storage.location import Location
 from mainstem.storage.protocol import Content, FileInfo, Storage, Upload
@@ -56,6 +57,24 @@ class FolderStorage:
 
     def stat(self, path: str) -> FileInfo | None:
         return self.inner.stat(self.outer(path))
+
+    def file_info(self, path: str) -> FileInfo | None:
+        return file_info(self.inner, self.outer(path))
+
+    def read_final(self, path: str, *, max_bytes: int) -> bytes:
+        return final_files.read_final(self.inner, self.outer(path), max_bytes=max_bytes)
+
+    def open_final(self, path: str, sign: object) -> pa.NativeFile:
+        return final_files.open_final(self.inner, self.outer(path), sign)
+
+    def view_final(self, path: str, sign: object) -> memoryview:
+        return final_files.view_final(self.inner, self.outer(path), sign)
+
+    def final_ranges(self, path: str, sign: object) -> final_files.FinalRanges | None:
+        return final_files.final_ranges(self.inner, self.outer(path), sign)
+
+    def forget_final(self) -> None:
+        final_files.forget_final(self.inner)
 
     def put_new(self, path: str, data: Content, *, durable: bool) -> None:
         self.inner.put_new(self.outer(path), data, durable=durable)

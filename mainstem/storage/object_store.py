@@ -30,9 +30,19 @@ from contextlib import contextmanager, suppress
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+
 from mainstem.errors import CorruptTable, Invalid, Unsupported
-from mainstem.limits import MIB, STORE_PUT_BYTES_MAX, STORE_UPLOAD_BYTES_MAX, SWAPPED_BYTES_MAX
+from mainstem.limits import (
+    KEPT_END_BYTES,
+    MIB,
+    STORE_PUT_BYTES_MAX,
+    STORE_UPLOAD_BYTES_MAX,
+    SWAPPED_BYTES_MAX,
+)
+from mainstem.options.stores import KEPT_BYTES
 from mainstem.storage import paths
+from mainstem.storage.kept_reads import End, KeptReads
 from mainstem.storage.location import Location
 from mainstem.storage.one_by_one import create_each
 from mainstem.storage.protocol import Content, FileInfo, Upload
@@ -44,6 +54,9 @@ from mainstem.storage.swaps import Tag
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from mainstem.storage.local_cache import LocalCache
+    from mainstem.storage.range_file import Ranges
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 #: name of the metadata that tells one's own put; letters only, as Azure takes names of variables
@@ -51,7 +64,7 @@ NONCE = "mainstemnonce"
 # A busy store answers 409 to a conditional write that met another one; a renewal may meet another renewal.
 _TRIES_MAX = 5
 _REMOVED_AT_ONCE = 1000
-# What is longer than two of these is fetched in parts.
+# What is longer than one of these is fetched in parts.
 _PART_BYTES = 8 * MIB
 _PARTS_AT_ONCE = 4
 # S3 takes 10,000 parts.
@@ -110,8 +123,10 @@ class ObjectStorage:
     """``Storage`` below one prefix of a bucket (Azure: of a container).
 
     ``store``: a store of obstore's; ``width``: the number of concurrent requests; ``suffix``: whether the
-    store serves the last bytes of an object without being told its size (Azure does not). ``calls``: the
-    functions that make the requests, the module ``obstore``.
+    store serves the last bytes of an object without being told its size (Azure does not). ``kept_bytes``: how
+    much of files that never change again is kept in memory. ``cache``: where copies of large files are kept
+    on this machine (``storage.local_cache``). ``calls``: the functions that make the requests, the module
+    ``obstore``.
 
     Times are the store's, in whole seconds where ``stat`` asks for one object: HTTP knows no finer ones.
     """
@@ -126,6 +141,8 @@ class ObjectStorage:
         *,
         width: int = 16,
         suffix: bool = True,
+        kept_bytes: int = KEPT_BYTES.default,
+        cache: LocalCache | None = None,
         calls: Any = None,
     ) -> None:
         if calls is None:
@@ -140,6 +157,8 @@ class ObjectStorage:
         self._calls = calls
         self._attributes = attributes(location)
         self._takes_parts = KINDS.get(location.scheme) in (S3, MEMORY)
+        self._kept = KeptReads(kept_bytes)
+        self.cache = cache
         self._prefix = location.path.strip("/")
 
     @property
@@ -169,46 +188,70 @@ class ObjectStorage:
 
     def view(self, path: str) -> memoryview:
         """Whole content of a large file (``storage.maps``): long ones in parts, at the same time."""
-        with self._requesting("GET", path):
-            found = self._calls.get(self._store, self._key(path))
-            size = found.meta["size"]
-            if size <= 2 * _PART_BYTES:
-                return memoryview(found.bytes())
-            same = found.meta["e_tag"]
-            del found  # the rest of its body is not waited for
-        content = memoryview(bytearray(size))
-        self._fill(path, content, same)
+        first, size, same = self._beginning(path)
+        if size <= _PART_BYTES:
+            return first()
+        content = _room(size)
+        self._fill(path, content, first, same)
         return content.toreadonly()
 
     def private(self, path: str, size: int, *, spill: bool) -> memoryview:
         """A copy of the first bytes (``storage.maps``); in a nameless temporary file to ``spill``."""
-        found = self._head(path)
-        size = min(size, found["size"])
+        first, found, same = self._beginning(path)
+        size = min(size, found)
         if spill and size:
             with TemporaryFile(prefix="mainstem-", buffering=0) as file:
                 file.truncate(size)
                 content = memoryview(mmap.mmap(file.fileno(), size))
         else:
-            content = memoryview(bytearray(size))
-        self._fill(path, content, found["e_tag"])
+            content = _room(size)
+        self._fill(path, content, first, same)
         return content.toreadonly()
 
-    def _fill(self, path: str, content: memoryview, same: str | None) -> None:
+    def _beginning(self, path: str) -> tuple[Callable[[], memoryview], int, str | None]:
+        """What waits for the file's first part, the file's size, and its ETag."""
+        try:
+            with self._requesting("GET", path):
+                options = {"range": (0, _PART_BYTES)}
+                found = self._calls.get(self._store, self._key(path), options=options)
+        except FileNotFoundError:
+            raise
+        except OSError:
+            if self._size(path):  # stores answer by an error that an empty file has no such bytes
+                raise
+            return lambda: memoryview(b""), 0, None
+
+        def first() -> memoryview:
+            with self._requesting("GET", path):
+                return memoryview(found.bytes())
+
+        return first, int(found.meta["size"]), found.meta["e_tag"]
+
+    def _fill(
+        self, path: str, content: memoryview, first: Callable[[], memoryview], same: str | None
+    ) -> None:
         """Fetch the object's beginning into ``content``, in parts, as long as its ETag is the ``same``."""
 
-        def fetch(start: int) -> None:
-            end = min(start + _PART_BYTES, len(content))
+        def part(start: int) -> memoryview:
+            if not start:
+                return first()[: len(content)]
             with self._requesting("GET", path):
-                options = {"range": (start, end), "if_match": same}  # never parts of two contents
-                part = self._calls.get(self._store, self._key(path), options=options)
-                content[start:end] = memoryview(part.bytes())
+                # Never parts of two contents.
+                options = {"range": (start, min(start + _PART_BYTES, len(content))), "if_match": same}
+                found = self._calls.get(self._store, self._key(path), options=options)
+                return memoryview(found.bytes())
+
+        def fetch(start: int) -> None:
+            found = part(start)
+            # NumPy copies without holding up the other threads.
+            room = content[start : start + len(found)]
+            np.copyto(np.frombuffer(room, np.uint8), np.frombuffer(found, np.uint8))
 
         self._some_at_once(fetch, range(0, len(content), _PART_BYTES))
 
     def _some_at_once(self, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
         """As ``side_by_side``, with few threads: several of its threads may call this."""
-        groups = range(0, len(items), _PARTS_AT_ONCE)
-        return [r for n in groups for r in side_by_side(self, work, items[n : n + _PARTS_AT_ONCE])]
+        return side_by_side(self, work, items, width=_PARTS_AT_ONCE)
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         if length <= 0:
@@ -258,6 +301,51 @@ class ObjectStorage:
 
         return open_ranges(self, path)
 
+    # -- files that never change again (``storage.final_files``) -------------------------------------
+
+    def read_final(self, path: str, *, max_bytes: int) -> bytes:
+        end = self._kept.get((path, None))
+        if end is not None and end.is_whole and end.size <= max_bytes:
+            return bytes(end.data)
+        data = self.read(path, max_bytes=max_bytes)
+        self._keep_whole(path, None, data)
+        return data
+
+    def open_final(self, path: str, sign: object) -> pa.NativeFile:
+        from mainstem.storage.range_file import open_ranges
+
+        return open_ranges(self, path, self._end(path, sign))
+
+    def view_final(self, path: str, sign: object) -> memoryview:
+        end = self._kept.get((path, sign))
+        if end is not None and end.is_whole:
+            return end.data
+        data = self.view(path)
+        self._keep_whole(path, sign, data)
+        return data
+
+    def final_ranges(self, path: str, sign: object) -> Ranges:
+        from mainstem.storage.range_file import Ranges
+
+        return Ranges(self, path, self._end(path, sign))
+
+    def forget_final(self) -> None:
+        self._kept.forget()
+
+    def _end(self, path: str, sign: object) -> End:
+        """The file's end, kept if it was fetched before."""
+        end = self._kept.get((path, sign))
+        if end is None:
+            end = End(*self.read_tail(path, KEPT_END_BYTES))
+            self._kept.put((path, sign), end)
+        return end
+
+    def _keep_whole(self, path: str, sign: object, data: bytes | memoryview) -> None:
+        if len(data) <= KEPT_END_BYTES:
+            self._kept.put((path, sign), End(memoryview(data), len(data)))
+
+    # -- listings -----------------------------------------------------------------------------------
+
     def names(self, folder: str, *, prefix: str = "", after: str = "") -> list[str]:
         return [entry.name for entry in self.entries(folder, prefix=prefix, after=after)]
 
@@ -288,6 +376,13 @@ class ObjectStorage:
         with self._requesting("LIST", path):
             below = next(self._calls.list(self._store, self._key(path) or None, chunk_size=1), None)
         return FileInfo(name, 0, 0, True) if below else None
+
+    def file_info(self, path: str) -> FileInfo | None:
+        """``stat`` of what can only be a file (``storage.files``): no listing looks for a folder."""
+        try:
+            return _info(path.rpartition("/")[2], self._head(path))
+        except FileNotFoundError:
+            return None
 
     def _head(self, path: str) -> Any:
         with self._requesting("HEAD", path):
@@ -531,6 +626,11 @@ class _Refused(OSError):
     def __init__(self, *, again: bool) -> None:
         super().__init__(errno.EBUSY, "the store refused a condition: the object changed, or is changing")
         self.again = again
+
+
+def _room(size: int) -> memoryview:
+    """Memory that nobody has filled with zeros before it is written."""
+    return memoryview(np.empty(size, np.uint8))
 
 
 def _joined(data: Content | memoryview) -> bytes | memoryview:

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import errno
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 import pyarrow as pa
 
-from mainstem.limits import MIB, PREFETCH_BYTES_MAX
+from mainstem.limits import KEPT_END_BYTES, MIB, PREFETCH_BYTES_MAX
+from mainstem.storage.kept_reads import End
 
 # One request of this size takes hardly longer than one of the 64 KiB that pyarrow reads of a footer.
-TAIL_BYTES = MIB // 2
+TAIL_BYTES = KEPT_END_BYTES
 # The least that a read fetches: readers go forward in small steps.
 _READ_BYTES = MIB
 # What is longer is fetched in parts of this size at the same time.
@@ -39,7 +40,7 @@ class RangeStore(Protocol):
 class RangeFile(pa.PythonFile):  # type: ignore[misc]  # pyarrow is taken untyped
     """The file that pyarrow reads; see the module."""
 
-    def __init__(self, ranges: _Ranges) -> None:
+    def __init__(self, ranges: Ranges) -> None:
         self._ranges = ranges  # pyarrow itself takes it before this runs
 
     def prefetch(self, ranges: Iterable[tuple[int, int]]) -> None:
@@ -50,23 +51,35 @@ class RangeFile(pa.PythonFile):  # type: ignore[misc]  # pyarrow is taken untype
         self._ranges.prefetch(ranges)
 
 
-def open_ranges(storage: RangeStore, path: str) -> RangeFile:
-    """The object as a file; raises ``FileNotFoundError`` if there is none."""
-    return RangeFile(_Ranges(storage, path))
+def open_ranges(storage: RangeStore, path: str, end: End | None = None) -> RangeFile:
+    """The object as a file; raises ``FileNotFoundError`` if there is none. ``end``: as for ``Ranges``."""
+    return RangeFile(Ranges(storage, path, end))
 
 
-class _Ranges:
-    """Reads by ranges; ``_blocks``: (offset, bytes) of what is in memory."""
+class Ranges:
+    """Reads by ranges. ``end``: the object's end, if it is known already.
 
-    def __init__(self, storage: RangeStore, path: str) -> None:
+    ``_blocks``: (offset, bytes) of what is in memory. Not safe for several threads.
+    """
+
+    def __init__(self, storage: RangeStore, path: str, end: End | None = None) -> None:
         self._storage = storage
         self._path = path
-        tail, self._size = storage.read_tail(path, TAIL_BYTES)
+        tail, self._size = storage.read_tail(path, TAIL_BYTES) if end is None else end
         self._tail = (self._size - len(tail), tail)
         self._last: tuple[int, memoryview] = (0, memoryview(b""))
         self._blocks: list[tuple[int, memoryview]] = []
         self._at = 0
         self.closed = False
+
+    @property
+    def size(self) -> int:
+        """The object's size in bytes."""
+        return self._size
+
+    def part(self, offset: int, length: int) -> memoryview:
+        """These bytes, fewer at the end of the object."""
+        return self._bytes(offset, min(length, max(0, self._size - offset)))
 
     def close(self) -> None:
         self.closed = True
@@ -111,25 +124,28 @@ class _Ranges:
             if total > PREFETCH_BYTES_MAX:
                 break
             wanted.append((offset, length))
-        self._blocks = self._fetched(_merged(wanted))
+        self._blocks = self._fetched(part for one in _merged(wanted) for part in _parts(one, wanted))
 
-    def _fetched(self, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, memoryview]]:
-        parts = [
-            (start, min(_PART_BYTES, offset + length - start))
-            for offset, length in ranges
-            for start in range(offset, offset + length, _PART_BYTES)
-        ]
-        found = iter(self._storage.read_ranges(self._path, parts) if parts else [])
-        blocks = []
-        for offset, length in ranges:
-            pieces = [next(found) for _ in range(0, length, _PART_BYTES)]
-            blocks.append((offset, pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))))
-        return blocks
+    def _fetched(self, parts: Iterable[tuple[int, int]]) -> list[tuple[int, memoryview]]:
+        ranges = list(parts)
+        found = self._storage.read_ranges(self._path, ranges) if ranges else []
+        return [(offset, block) for (offset, _), block in zip(ranges, found, strict=True)]
 
     def _held(self, offset: int, count: int) -> memoryview | None:
         for start, block in (self._tail, self._last, *self._blocks):
             if start <= offset and offset + count <= start + len(block):
                 return block[offset - start : offset - start + count]
+        return self._across(offset, count)
+
+    def _across(self, offset: int, count: int) -> memoryview | None:
+        """Bytes that lie in several neighbouring blocks."""
+        pieces, at = [], offset
+        for start, block in self._blocks:
+            if start <= at < start + len(block):
+                pieces.append(block[at - start : offset + count - start])
+                at = start + len(block)
+                if at >= offset + count:
+                    return memoryview(b"".join(pieces))
         return None
 
     def _bytes(self, offset: int, count: int) -> memoryview:
@@ -139,10 +155,28 @@ class _Ranges:
         if held is not None:
             return held
         length = min(max(count, _READ_BYTES), self._size - offset)
-        (found,) = self._fetched([(offset, length)])
-        if length <= _PART_BYTES:
-            self._last = found
-        return found[1][:count]
+        found = self._fetched(_cut(offset, length))
+        if len(found) == 1:
+            self._last = found[0]
+            return found[0][1][:count]
+        return memoryview(b"".join(block for _, block in found))[:count]
+
+
+def _cut(offset: int, length: int) -> list[tuple[int, int]]:
+    """A range in parts that are fetched at the same time."""
+    end = offset + length
+    return [(at, min(_PART_BYTES, end - at)) for at in range(offset, end, _PART_BYTES)]
+
+
+def _parts(merged: tuple[int, int], wanted: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """As ``_cut``, for a range that was made of several: where possible between those, so that a read finds
+    all of its bytes in one part."""
+    at, end = merged[0], sum(merged)
+    for start in (offset for offset, _ in wanted if offset < end):
+        if at + _PART_BYTES <= start:
+            yield from [(at, start - at)] if start < at + 2 * _PART_BYTES else _cut(at, start - at)
+            at = start
+    yield from _cut(at, end - at)
 
 
 def _merged(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

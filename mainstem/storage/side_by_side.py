@@ -28,14 +28,16 @@ def side_by_side(
     work: Callable[[Item], Result],
     items: Sequence[Item],
     ended: Callable[[int], None] | None = None,
+    *,
+    width: int | None = None,
 ) -> list[Result]:
     """Call ``work`` for each item; return the results in the order of the items.
 
-    At most ``storage.width`` calls run concurrently, so ``work`` must not touch anything that another call
-    changes. ``ended`` is called in the caller's thread with the number of results so far. The first failure
-    is raised after all calls that had begun have ended.
+    At most ``width`` calls, or ``storage.width``, run concurrently, so ``work`` must not touch anything that
+    another call changes. ``ended`` is called in the caller's thread with the number of results so far. The
+    first failure is raised after all calls that had begun have ended.
     """
-    workers = min(len(items), storage.width)
+    workers = min(len(items), storage.width if width is None else width)
     if workers < 2:
         return in_turn(work, items, ended)
     from concurrent.futures import ThreadPoolExecutor

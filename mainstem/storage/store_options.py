@@ -23,6 +23,7 @@ from mainstem.options import stores
 from mainstem.options.declaration import Option, every_option
 from mainstem.storage import aws_credentials
 from mainstem.storage.hadoop_files import by_variable, hadoop_options
+from mainstem.storage.local_cache import LocalCache, default_folder
 from mainstem.storage.location import Location
 from mainstem.storage.memory_store import memory_store
 
@@ -411,6 +412,21 @@ def attributes(location: Location, values: Mapping[str, str] | None = None) -> d
             table=location.base,
         )
     return {"Storage-Class": found}
+
+
+def kept_bytes(location: Location) -> int:
+    """How much of files that never change again is kept in memory."""
+    return stores.KEPT_BYTES.read(dict(location.options))
+
+
+def cache(location: Location) -> LocalCache | None:
+    """Where copies of large files are kept on this machine; None if none are."""
+    values = dict(location.options)
+    bytes_max = stores.CACHE_BYTES.read(values)
+    folder = stores.CACHE_FOLDER.read(values)
+    if not bytes_max or (KINDS[location.scheme] == MEMORY and not folder):
+        return None
+    return LocalCache(folder or default_folder(), bytes_max)
 
 
 def serves_suffixes(location: Location) -> bool:

@@ -44,6 +44,7 @@ def test_a_row_that_is_deleted_while_the_index_is_rebuilt_is_shown_by_an_earlier
 
     wanted = pc.field("value") == "v3"
     assert table.scan(filter=wanted).to_arrow().num_rows == 1
+    table = mainstem.open_table(tmp_path / "t", properties=QUICK)  # it has not opened the indexes yet
     plan = table.scan(filter=wanted)
     monkeypatch.setattr(metadata, "open_metadata", late)
     assert plan.to_arrow()["id"].to_pylist() == ["k03"] and done

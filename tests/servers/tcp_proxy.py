@@ -3,7 +3,7 @@
 ``TcpProxy(port)`` listens on a port of its own and passes everything on to ``127.0.0.1:port``. Its
 connections can be cut (both ends see a reset), or stalled: they stay open and nothing gets through, as when
 a network drops packets. New connections behave like the old ones. The first ``mute`` of all are taken and
-never answered.
+never answered. ``delay_s``: how long whatever a client sends is held back, as by a distant server.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ _CHUNK_BYTES = 65_536
 class TcpProxy:
     """Passes bytes between its clients and one server of this machine, in a thread; a context manager."""
 
-    def __init__(self, target: int, mute: int = 0) -> None:
+    def __init__(self, target: int, mute: int = 0, delay_s: float = 0.0) -> None:
         self._target = target
+        self._delay_s = delay_s
         self._mute = mute
         self._loop = asyncio.new_event_loop()
         self._flows = asyncio.Event()
@@ -79,7 +80,7 @@ class TcpProxy:
             there, back = await asyncio.open_connection("127.0.0.1", self._target)
             self._open.add(back)
             try:
-                await asyncio.gather(self._pump(reader, back), self._pump(there, writer))
+                await asyncio.gather(self._pump(reader, back, self._delay_s), self._pump(there, writer))
             finally:
                 self._open.discard(back)
                 back.transport.abort()
@@ -89,11 +90,15 @@ class TcpProxy:
             self._open.discard(writer)
             writer.transport.abort()
 
-    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    async def _pump(
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, delay_s: float = 0.0
+    ) -> None:
         """One direction; when either end is gone the other is ended, too."""
         with suppress(ConnectionError):
             while data := await source.read(_CHUNK_BYTES):
                 await self._flows.wait()
+                if delay_s:
+                    await asyncio.sleep(delay_s)
                 sink.write(data)
                 await sink.drain()
         sink.transport.abort()

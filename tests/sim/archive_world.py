@@ -31,6 +31,7 @@ class Archives(Tables):
             "hoodie.compact.inline.trigger.strategy": "TIME_ELAPSED",
             "hoodie.timeline.compaction.batch.size": "2",
             "hoodie.timeline.manifest.retained.versions": "1",
+            **self.no_rest(),
         }
 
     def build(self) -> None:

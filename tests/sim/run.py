@@ -182,6 +182,22 @@ def _hunt(names: list[str], start: int, seconds: float) -> int:
     return 1 if None in seeds.values() else 0
 
 
+def _each(start: int, seconds: float, body: str) -> int:
+    """Search each scenario for some seconds; print what was found, with the line that replays it."""
+    failed = 0
+    for scenario in SCENARIOS:
+        search, seed = Search(body=body), start
+        while search.seconds < seconds and not search.failures:
+            search.one(seed, scenario)
+            seed += 1
+        runs = f"{scenario}: {seed - start} runs in {search.seconds:.0f} s"
+        for result in search.failures:
+            failed += 1
+            runs += f"\n  violates {result.failure}\n  replay: {replay_command(result)}"
+        print(runs, flush=True)
+    return 1 if failed else 0
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.sim.run", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0, help="how long to search")
@@ -197,7 +213,10 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--canary", action="store_true", help="one seed in a hundred must fail")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at a violation")
+    parser.add_argument("--each", action="store_true", help="one scenario after the other, each for --seconds")
     given = parser.parse_args(arguments)
+    if given.each:
+        return _each(given.seed, given.seconds, given.body)
     if given.mutants is not None:
         return _hunt(given.mutants, given.seed, given.seconds)
     search, seed = Search(given.faults_of, given.body), given.seed

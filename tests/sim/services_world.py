@@ -60,6 +60,7 @@ class Services(Tables):
             "hoodie.keep.max.commits": str(least + 1),
             "hoodie.timeline.compaction.batch.size": "2",
             "hoodie.timeline.manifest.retained.versions": "1",
+            **self.no_rest(),
         }
 
     #: completed commits that were rolled back; whether those of services are, which others may begin anew

@@ -68,8 +68,9 @@ class Simulation:
         if body == "store" and given is None:
             drawn = drawn.on_a_store(random.Random(f"store of {self.scenario}/{seed}"))
         self.body = body
-        #: of some stores' tables the lock lies in the table: writers of an exclusive one do without it
-        lies_in_table = body == "store" and random.Random(f"lock of {seed}").random() < 0.6
+        #: of some stores' tables the lock lies in the table: writers of an exclusive one do without it. Whoever
+        #: declares a table exclusive that another engine writes has no order between the two until it is seen
+        lies_in_table = body == "store" and self.fenced and random.Random(f"lock of {seed}").random() < 0.6
         self.lock_identity = f"storage:{LOCK_PATH}" if lies_in_table else SimLock.identity
         #: how much of a decision lies in a store's gate: in some seeds so little that contents lie beside it
         self.inline_bytes = random.Random(f"gate of {seed}").choice([INLINE_BYTES_MAX, INLINE_BYTES_MAX, 400])

@@ -114,6 +114,10 @@ class Tables(Simulation):
         """Properties of the table that a scenario adds."""
         return {}
 
+    def no_rest(self) -> dict[str, str]:
+        """On a store, archiving that does not wait for half an hour."""
+        return {"hoodie.mainstem.archive.rest_ms": "0"} if self.body == "store" else {}
+
     def _background(self) -> None:
         rng = self.random
         if rng.random() < 0.6:

@@ -20,9 +20,10 @@ SEEDS = range(80)
 REGRESSIONS = Path(__file__).parent / "regressions" / "seeds.txt"
 
 
-def _regressions() -> list[tuple[str, int]]:
+def _regressions() -> list[tuple[str, int, str]]:
+    """Scenario, seed and body."""
     lines = (line.split("#")[0].split() for line in REGRESSIONS.read_text().splitlines())
-    return [(words[0], int(words[1])) for words in lines if words]
+    return [(words[0], int(words[1]), words[2] if words[2:] else "disk") for words in lines if words]
 
 
 @pytest.mark.timeout(900)
@@ -41,9 +42,9 @@ def test_no_seed_breaks_a_promise(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.timeout(600)
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("scenario", "seed"), _regressions())
-def test_a_seed_that_once_found_a_bug_stays_good(scenario: str, seed: int) -> None:
-    result = simulate(seed, scenario)
+@pytest.mark.parametrize(("scenario", "seed", "body"), _regressions())
+def test_a_seed_that_once_found_a_bug_stays_good(scenario: str, seed: int, body: str) -> None:
+    result = simulate(seed, scenario, body=body)
     assert result.failure is None, replay_command(result)
 
 

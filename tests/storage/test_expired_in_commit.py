@@ -11,12 +11,10 @@ import time
 from pathlib import Path
 
 import pyarrow as pa
-import pytest
 
 import mainstem
 from mainstem.errors import OutcomeUnknown, Unavailable
 from tests.servers.small_s3 import Fault, SmallS3
-
 
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
 # obstore asks a profile at most ten times a second.

@@ -19,7 +19,7 @@ from mainstem.errors import Invalid, Unsupported
 from mainstem.options.declaration import every_option
 from mainstem.storage import store_options
 from mainstem.storage.backends import location_of, storage_of
-from mainstem.storage.store_options import open_store, split
+from mainstem.storage.store_options import kept_bytes, open_store, split
 
 #: tried in test_aws_credentials.py and test_on_the_wire.py
 ELSEWHERE = {
@@ -116,6 +116,7 @@ def test_what_the_http_client_is_told() -> None:
     _, client = configured(GS, {f"hoodie.mainstem.storage.{name}": text for name, text in own.items()})
     assert client["proxy_url"] == "http://q" and client["timeout"] == timedelta(milliseconds=100)
     assert storage_of(location_of("memory://b/t", options={"hoodie.mainstem.storage.width": "3"})).width == 3
+    assert kept_bytes(location_of("memory://b/t", options={"hoodie.mainstem.storage.memory": "7"})) == 7
 
 
 def test_every_declared_option_is_tried_here() -> None:
@@ -126,7 +127,9 @@ def test_every_declared_option_is_tried_here() -> None:
     tried |= {f"fs.s3a.proxy.{name}" for name in ("host", "port", "username", "password")}
     tried |= ELSEWHERE
     tried |= {f"hoodie.mainstem.storage.{name}" for name in (
-        "proxy", "timeout_ms", "connect_timeout_ms", "width", "ca_file", "retries", "retry_timeout_ms")}
+        "proxy", "timeout_ms", "connect_timeout_ms", "width", "memory", "cache", "cache_folder",
+        "ca_file", "retries",
+        "retry_timeout_ms")}
     assert {option for option in declared if not tried & set(option.names)} == set()
 
 

@@ -15,10 +15,10 @@ import pytest
 
 import mainstem
 from mainstem.cli.main import main
-from mainstem.errors import Invalid, Unsupported
+from mainstem.errors import Invalid
 from mainstem.storage import object_store
 from mainstem.storage.backends import location_of
-from mainstem.storage.memory_store import forget, memory_store
+from mainstem.storage.memory_store import forget
 from mainstem.storage.object_store import ObjectStorage
 from mainstem.storage.range_file import TAIL_BYTES
 from mainstem.vectors.index import versions
@@ -27,7 +27,6 @@ from tests.storage.test_golden_in_a_store import put_folder
 
 URL = "memory://mine/tables/t"
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
-READ_ONLY = "tables in object stores are read, not written"
 
 
 def batch(first: int, count: int) -> pa.Table:
@@ -76,34 +75,14 @@ def test_the_command_line_reads_it(local: Path, url: str, capsys) -> None:
         assert there == [json.loads(line) for line in capsys.readouterr().out.splitlines()] and there
 
 
-def test_nothing_is_written(url: str, capsys) -> None:
-    before = sorted(one["path"] for one in memory_store("mine").list().collect())
-    table = mainstem.open_table(url)
-    rows = batch(0, 1)
-    for write in (
-        lambda: mainstem.create_table("memory://mine/other", SCHEMA, record_key="id"),
-        lambda: mainstem.create_table("s3://nowhere/other", SCHEMA, record_key="id"),
-        lambda: table.begin(),
-        lambda: table.upsert(rows),
-        lambda: table.insert(rows),
-        lambda: table.bulk_insert(rows),
-        lambda: table.delete(rows),
-        lambda: table.compact(),
-        lambda: table.clean(),
-        lambda: table.archive(),
-        lambda: table.rollback("20260101000000000"),
-        lambda: table.savepoint("x"),
-        lambda: table.restore("x"),
-        lambda: table.run_services(),
-        lambda: table.create_index("record_index"),
-        lambda: table.drop_index("files"),
-        lambda: table.reindex("files"),
-    ):
-        with pytest.raises(Unsupported, match=READ_ONLY):
-            write()
-    for command in ("compact", "rollback"):
-        assert main([command, url]) == 1 and READ_ONLY in capsys.readouterr().err
-    assert sorted(one["path"] for one in memory_store("mine").list().collect()) == before
+def test_a_copy_of_a_table_on_a_disk_is_written_with_the_lock_of_its_place(local: Path, url: str) -> None:
+    there = mainstem.open_table(url)
+    there.upsert(batch(40, 20))
+    there.compact()
+    assert there.scan().to_arrow().num_rows == 60
+    assert mainstem.open_table(local).scan().to_arrow().num_rows == 40
+    assert mainstem.open_table(url).upsert(batch(50, 1)).status == "committed"
+    assert there.validate_metadata().ok
 
 
 def test_a_place_without_a_table_is_said_to_be_one(url: str) -> None:

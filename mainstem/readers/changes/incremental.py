@@ -18,12 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.errors import Invalid
-from mainstem.layout.properties import load_config
 from mainstem.layout.slicing import query_slice
 from mainstem.options.services import CLEAN_COMMITS
 from mainstem.readers.changes.commit_range import Window, check_bounds, completed_between, written_files
 from mainstem.readers.planning.file_presence import check_slice
 from mainstem.readers.planning.history import check_nothing_undone
+from mainstem.readers.planning.known_views import checks_later, query_state
 from mainstem.readers.planning.table_state import TableState
 from mainstem.readers.queries.scan_plan import Planned, ScanPlan
 from mainstem.readers.queries.snapshot import make_split, read_spec
@@ -70,7 +70,7 @@ def changes(
         raise Invalid('deletes=True is for mode="latest": change data always has the deletes (op "d")')
 
     def plan() -> Planned:
-        state = TableState.load(storage, load_config(storage))
+        state = query_state(storage)
         if mode == CDC:
             from mainstem.readers.changes.cdc import plan_change_data
 
@@ -100,7 +100,7 @@ def _without_own_merges(state: TableState, window: Window) -> Window:
 
 
 def _splits(state: TableState, window: Window, spec: ReadSpec) -> Iterator[Split]:
-    replaced = state.replaced(window.newest_requested)
+    replaced, later = state.replaced(window.newest_requested), checks_later(state.storage)
     for partition, names in sorted(written_files(state, window.instants).items()):
         for group in state.group(partition, names):
             if (group.partition, group.file_id) in replaced:
@@ -110,9 +110,11 @@ def _splits(state: TableState, window: Window, spec: ReadSpec) -> Iterator[Split
             # (HUDI-9785). ``names`` holds only files of the window anyway.
             found = query_slice(group, None)
             if found is not None:
-                if spec.damaged == "error":
-                    check_slice(state, found, names)
-                yield make_split(found, spec, state.config)
+                least = names if spec.damaged == "error" else {}
+                if least and not later:
+                    check_slice(state, found, least)
+                    least = {}
+                yield make_split(found, spec, state.config, least=least)
     check_nothing_undone(state)
 
 

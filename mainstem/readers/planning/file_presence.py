@@ -17,31 +17,30 @@ from dataclasses import dataclass, field
 
 from mainstem.errors import CorruptTable
 from mainstem.formats.log_file import read_blocks
-from mainstem.layout.committed_files import Written
+from mainstem.layout.committed_files import MENDED, Written, cut_off
 from mainstem.layout.partitions import PartitionListing
 from mainstem.layout.properties import TableConfig
 from mainstem.layout.slicing import FileSlice, query_slice
-from mainstem.options.reading import DAMAGED
 from mainstem.readers.planning.history import check_no_new_clean, cleaned_since
 from mainstem.readers.planning.table_state import TableState
 from mainstem.storage import maps, paths
+from mainstem.storage.files import file_info
 from mainstem.storage.protocol import Storage
 
 _LOOKS = 4
-_MENDED = (
-    f"restore it from a copy, or read what is left with {DAMAGED}=skip (its rows are then missing)"
-)
 
 
 @dataclass
 class Checks:
-    """The checks of one query. ``damaged``: the query's setting; ``skip`` turns all checks off."""
+    """The checks of one query. ``damaged``: the query's setting; ``skip`` turns all checks off. ``later``:
+    sizes are compared when the files are opened (``known_views.checks_later``)."""
 
     state: TableState
     damaged: str
     until: str | None = None
     base_only: bool = False
     replaced: Container[tuple[str, str]] = ()
+    later: bool = False
     _sizes: dict[str, Mapping[str, int]] = field(default_factory=dict)
 
     def listings(self, found: Iterable[PartitionListing]) -> Iterator[PartitionListing]:
@@ -69,11 +68,18 @@ class Checks:
             sizes = committed_sizes(self.state, listing.partition)
         self._sizes[listing.partition] = sizes
 
-    def whole(self, found: FileSlice) -> None:
-        """Checks the files of a slice that is read. Raises what ``check_files`` raises."""
-        if self.damaged == "error":
-            sizes = self._sizes.get(found.partition, {})
-            check_slice(self.state, found, sizes, base_only=self.base_only)
+    def whole(self, found: FileSlice) -> Mapping[str, int]:
+        """Checks the files of a slice that is read. Raises what ``check_files`` raises.
+
+        Returns what is left to check when the files are opened: name -> least size in bytes.
+        """
+        if self.damaged != "error":
+            return {}
+        sizes = self._sizes.get(found.partition, {})
+        if self.later:
+            return sizes
+        check_slice(self.state, found, sizes, base_only=self.base_only)
+        return {}
 
 
 def check_listed(
@@ -163,7 +169,7 @@ def check_files(
         if least is None:
             continue
         path = paths.in_partition(partition, name)
-        info = state.storage.stat(path)
+        info = file_info(state.storage, path)
         if info is None:
             if name in cleaned_since(state.view, "").get(partition, ()):
                 raise FileNotFoundError(f"a clean has removed {path}")
@@ -172,20 +178,14 @@ def check_files(
         if info.size < least:
             if info.size and paths.parse_log_name(name) is not None:
                 read_blocks(maps.view(state.storage, path), path=path)  # raises, naming the cut block
-            raise CorruptTable(
-                f"the file has {info.size} bytes, its commit says {least}: it was cut off or emptied since;"
-                f" {_MENDED}",
-                path=state.for_people(path),
-                offset=info.size,
-                table=state.storage.base,
-            )
+            raise cut_off(state.for_people(path), info.size, least, state.storage.base)
 
 
 def _gone(state: TableState, partition: str, name: str, file: Written | None) -> CorruptTable:
     parsed = paths.parse_log_name(name) or state.parse_base(name)
     instant = file.instant if file is not None else parsed.instant if parsed is not None else None
     return CorruptTable(
-        f"the committed instant {instant} wrote this file, it is gone, and no clean removed it; {_MENDED}",
+        f"the committed instant {instant} wrote this file, it is gone, and no clean removed it; {MENDED}",
         path=state.for_people(paths.in_partition(partition, name)),
         table=state.storage.base,
         instant=instant,

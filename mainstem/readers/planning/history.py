@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from mainstem.errors import Invalid
@@ -20,6 +20,7 @@ from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.options.services import CLEAN_COMMITS
 from mainstem.readers.planning.table_state import TableState
 from mainstem.storage import paths
+from mainstem.storage.final_files import read_final
 from mainstem.timeline.active import ActiveTimeline, load_timeline
 from mainstem.timeline.clean_records import named_files
 from mainstem.timeline.instant import CLEAN, RESTORE, ROLLBACK, Instant
@@ -222,7 +223,8 @@ def _file(state: TableState, instant: Instant) -> tuple[str, bytes]:
     name = instant.file_name if instant.is_completed else f"{instant.requested}.{instant.action}.requested"
     path = paths.timeline_file(name)
     try:
-        return path, state.storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
+        read = partial(read_final, state.storage) if instant.is_completed else state.storage.read
+        return path, read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
     except FileNotFoundError:  # archived since the timeline was listed
         state.archive.refresh()
         data = state.archive.metadata(instant.requested, instant.action) or b""

@@ -20,6 +20,7 @@ from mainstem.layout.slicing import FileGroup, group_files
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.lsm_archive.reader import Archive
 from mainstem.storage import paths
+from mainstem.storage.final_files import read_final
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline, TimelineReader
 from mainstem.timeline.commit_metadata import CommitMetadata, decode_commit
@@ -43,8 +44,10 @@ WRITES = (COMMIT, DELTACOMMIT, REPLACECOMMIT)
 _LISTINGS_MAX = 5
 
 
-def steady_timeline(storage: Storage) -> ActiveTimeline:
+def steady_timeline(storage: Storage, earlier: ActiveTimeline | None = None) -> ActiveTimeline:
     """The timeline without holes: every instant completed before the newest one shown is shown.
+
+    ``earlier``: a listing made before, in place of the first one.
 
     A listing may miss a file that appears while it runs and yet show a later one; a reader that continues
     after the later one would never see the first. Instants become visible in the order of their
@@ -54,7 +57,7 @@ def steady_timeline(storage: Storage) -> ActiveTimeline:
     the files that are listed next, which is right unless a clean and the archive overtake it.
     """
     reader = TimelineReader(storage)
-    earlier = now = reader.load()
+    now = earlier = reader.load() if earlier is None else earlier
     late: set[str] = set()
     for _ in range(_LISTINGS_MAX):
         now = reader.load()
@@ -77,6 +80,7 @@ class TableState:
     _metadata: dict[str, CommitMetadata | None] = field(default_factory=dict)
     #: completed instants on the timeline that a pending restore or rollback removes: not in this view
     undone: frozenset[str] = frozenset()
+    _metadata_before: MetadataTable | None = None
 
     #: parser of base file names (the metadata table's base files are named differently)
     parse_base = staticmethod(paths.parse_base_name)
@@ -104,10 +108,17 @@ class TableState:
     @cached_property
     def metadata_table(self) -> MetadataTable | None:
         """The metadata table as of ``view``; None if there is none. Raises what ``open_metadata`` raises."""
+        if self._metadata_before is not None:
+            return self._metadata_before.refreshed()
         from mainstem.metadata.metadata_table import open_metadata
 
         view = self.view
         return open_metadata(view.storage, view.config, view.timeline, undone=view.undone)
+
+    def look_again(self) -> None:
+        """Another query begins with this state: the services of the metadata table may have changed that one
+        meanwhile, so its timeline is listed when it is next used."""
+        self._metadata_before = self.__dict__.pop("metadata_table", None) or self._metadata_before
 
     def completion(self, requested: str) -> str | None:
         """Completion time, None for an instant that is not completed in this view.
@@ -175,7 +186,7 @@ class TableState:
     def _metadata_of(self, instant: Instant) -> CommitMetadata | None:
         path = paths.timeline_file(instant.file_name)
         try:
-            data = self.storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
+            data = read_final(self.storage, path, max_bytes=TIMELINE_FILE_BYTES_MAX)
         except FileNotFoundError:  # archived since we listed
             self.archive.refresh()
             return self._archived_metadata(instant.requested)
@@ -212,7 +223,7 @@ class TableState:
         cleans = [i for i in self.timeline.completed if i.action == CLEAN]
         if cleans:
             path = paths.timeline_file(cleans[-1].file_name)
-            data = self.storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
+            data = read_final(self.storage, path, max_bytes=TIMELINE_FILE_BYTES_MAX)
         else:
             archived = self.archive.of_action(CLEAN)
             if not archived:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -10,8 +11,8 @@ import pyarrow as pa
 
 from mainstem.errors import CorruptTable, Unavailable, Unsupported
 from mainstem.options.services import CLEAN_COMMITS
-from mainstem.publish.table_identity import check_table
 from mainstem.readers.planning.explain import Explanation, Report
+from mainstem.readers.planning.known_views import check_same_table, checks_later, doubting, forget
 from mainstem.readers.rows.split import ReadSpec
 from mainstem.storage.protocol import Storage
 from mainstem.storage.side_by_side import Result, side_by_side
@@ -133,9 +134,10 @@ class ScanPlan:
             planned = self._planner()
             planned = replace(planned, splits=list(planned.splits))
         except CorruptTable:
-            check_table(self._storage, self._table)  # files of two tables do not fit each other
+            forget(self._storage)
+            check_same_table(self._storage, self._table)  # files of two tables do not fit each other
             raise
-        check_table(self._storage, self._table)
+        check_same_table(self._storage, self._table)
         return planned
 
     def to_arrow(self) -> pa.Table:
@@ -179,13 +181,17 @@ class ScanPlan:
         return PlanDataset(self)
 
     def _all(self) -> tuple[Planned, list[pa.Table]]:
-        for _ in range(ATTEMPTS):
+        for attempt in range(ATTEMPTS):
             try:
-                planned = self._drawn()  # list all files before the first is read
+                with self._attempt(attempt):
+                    planned = self._drawn()  # list all files before the first is read
                 splits = list(planned.splits)
                 return planned, [t for tables in self._read(planned, splits) for t in tables]
             except FileNotFoundError as error:
                 missing = error
+            except CorruptTable:
+                forget(self._storage)
+                raise
         raise self._vanished(missing) from missing
 
     def _read(self, planned: Planned, splits: list[ReadableSplit]) -> list[list[pa.Table]]:
@@ -205,8 +211,9 @@ class ScanPlan:
         began = False
         for attempt in range(ATTEMPTS):
             try:
-                splits = list(planned.splits if attempt == 0 else self._again(planned).splits)
-                check_table(self._storage, self._table)
+                with self._attempt(attempt):
+                    splits = list(planned.splits if attempt == 0 else self._again(planned).splits)
+                    check_same_table(self._storage, self._table)
                 for split in splits:
                     for table in split.read(self._storage):
                         began = True
@@ -215,7 +222,11 @@ class ScanPlan:
             except FileNotFoundError as error:
                 missing = error
                 if began:
+                    forget(self._storage)
                     break
+            except CorruptTable:
+                forget(self._storage)
+                raise
         raise self._vanished(missing) from missing
 
     def _again(self, before: Planned) -> Planned:
@@ -228,15 +239,23 @@ class ScanPlan:
 
     def _twice(self, plan: Callable[[], Result]) -> Result:
         """Calls ``plan``, and once more if a file that it needed was archived or cleaned meanwhile."""
-        for _ in range(ATTEMPTS):
+        for attempt in range(ATTEMPTS):
             try:
-                return plan()
+                with self._attempt(attempt):
+                    return plan()
             except FileNotFoundError as error:
                 missing = error
         raise self._vanished(missing) from missing
 
+    def _attempt(self, number: int) -> AbstractContextManager[None]:
+        """Where a query is planned; after a failure nothing is taken for known."""
+        return doubting(self._storage) if number else nullcontext()
+
     def _vanished(self, error: FileNotFoundError) -> Unavailable:
-        check_table(self._storage, self._table)
+        check_same_table(self._storage, self._table)
+        if checks_later(self._storage):  # no file was looked for before it was read
+            with doubting(self._storage), suppress(FileNotFoundError):
+                list(self._planner().splits)  # raises if the file is lost, and no clean removed it
         return Unavailable(self._message.format(error=error), table=self._storage.base)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,7 +12,7 @@ import pyarrow.compute as pc
 from mainstem.errors import Invalid, Unsupported
 from mainstem.layout.key_generator import KeyGenerator
 from mainstem.layout.partitions import PartitionListing
-from mainstem.layout.properties import TableConfig, load_config
+from mainstem.layout.properties import TableConfig
 from mainstem.layout.slicing import FileSlice, base_slice, query_slice
 from mainstem.merge.rules import merge_rules
 from mainstem.options.placing import RECORD_KEY_FIELDS
@@ -28,6 +29,13 @@ from mainstem.readers.planning.history import (
     cleaned_since,
     past_state,
 )
+from mainstem.readers.planning.known_views import (
+    checks_later,
+    keep_listing,
+    known_listing,
+    once,
+    query_state,
+)
 from mainstem.readers.planning.query_schema import (
     filter_columns,
     full_schema,
@@ -40,8 +48,11 @@ from mainstem.readers.queries.scan_plan import Planned, ScanPlan
 from mainstem.readers.rows.path_values import path_values
 from mainstem.readers.rows.split import ReadSpec, Split, split_paths
 from mainstem.readers.skipping.chooser import Skipping, Use
+from mainstem.storage import paths
+from mainstem.storage.links import has_links
 from mainstem.storage.protocol import Storage
 
+_NOTHING: Mapping[str, int] = MappingProxyType({})
 SNAPSHOT = "snapshot"
 READ_OPTIMIZED = "read_optimized"
 
@@ -76,7 +87,7 @@ def scan(
         if moment is None:
             view = View.load(storage, until, damaged=damaged, use=use)
             return view.planned(columns, filter, base_only=base_only)
-        state = TableState.load(storage, load_config(storage))
+        state = query_state(storage)
         check_settled(state, moment)
         past = past_state(state, moment)
         spec = read_spec(past, columns, filter, None, damaged)
@@ -106,7 +117,7 @@ class View:
     @classmethod
     def load(cls, storage: Storage, until: str | None, *, damaged: str, use: Use) -> View:
         """The table's state now. Raises ``Invalid`` for a time whose answer is gone or may still change."""
-        state = TableState.load(storage, load_config(storage))
+        state = query_state(storage)
         if until is not None:
             check_time_travel(state, until)
         return cls(state, until, damaged, use)
@@ -128,10 +139,13 @@ def _splits(state: TableState, spec: ReadSpec, skipping: Skipping) -> Iterator[S
     pick = base_slice if base_only else query_slice
     replaced = state.replaced(until)
     cleaned = {} if until is None else cleaned_since(state, until)
-    checks = Checks(state, spec.damaged, until=until, base_only=base_only, replaced=replaced)
+    listed = _Listed.of(state, skipping)
+    checks = Checks(
+        state, spec.damaged, until=until, base_only=base_only, replaced=replaced,
+        later=checks_later(state.storage),
+    )  # fmt: skip
     found = []
-    listings = checks.listings(query_listing(state, metadata=skipping.use.metadata))
-    for listing in skipping.partitions(listings):
+    for listing in skipping.partitions(checks.listings(listed.partitions())):
         checks.listed(listing)
         gone = cleaned.get(listing.partition, set()).difference(listing.names)
         names = skipping.names(sorted((*listing.names, *gone)))
@@ -143,20 +157,18 @@ def _splits(state: TableState, spec: ReadSpec, skipping: Skipping) -> Iterator[S
                 if gone:
                     check_there(state, picked, listing.names, f"as_of={until}", base_only)
                 found.append(picked)
-    if until is None:
-        check_nothing_undone(state)
-    else:
-        check_no_new_clean(state)
+    listed.check(check_nothing_undone if until is None else check_no_new_clean)
     for kept in skipping.slices(found):
-        checks.whole(kept)
-        yield make_split(kept, spec, state.config, base_only=base_only)
+        yield make_split(kept, spec, state.config, base_only=base_only, least=checks.whole(kept))
 
 
 def _past_splits(past: PastState, spec: ReadSpec, skipping: Skipping) -> Iterator[Split]:
     base_only, replaced = skipping.base_only, past.replaced(None)
-    checks = Checks(past, spec.damaged, base_only=base_only, replaced=replaced)
-    shown = checks.listings(query_listing(past, metadata=skipping.use.metadata))
-    listed = {listing.partition: listing for listing in shown}
+    files = _Listed.of(past, skipping)
+    checks = Checks(
+        past, spec.damaged, base_only=base_only, replaced=replaced, later=checks_later(past.storage)
+    )
+    listed = {listing.partition: listing for listing in checks.listings(files.partitions())}
     gone = [PartitionListing(p, ()) for p in sorted(past.cleaned) if p not in listed]
     found: list[FileSlice] = []
     for listing in skipping.partitions(sorted([*listed.values(), *gone], key=lambda p: p.partition)):
@@ -164,10 +176,47 @@ def _past_splits(past: PastState, spec: ReadSpec, skipping: Skipping) -> Iterato
         found += past.slices(
             listing.partition, listing.names, base_only=base_only, replaced=replaced, wanted=skipping.names
         )
-    check_no_new_clean(past)
+    files.check(check_no_new_clean)
     for kept in skipping.slices(found):
-        checks.whole(kept)
-        yield make_split(kept, spec, past.config, base_only=base_only)
+        yield make_split(kept, spec, past.config, base_only=base_only, least=checks.whole(kept))
+
+
+class _Listed:
+    """The partitions of a view with their files: known from an earlier query, or listed for this one."""
+
+    def __init__(
+        self, state: TableState, metadata: bool, known: list[PartitionListing] | None
+    ) -> None:
+        self._state = state
+        self._metadata = metadata
+        self._known = known
+        self._found: list[PartitionListing] | None = None
+
+    @classmethod
+    def of(cls, state: TableState, skipping: Skipping) -> _Listed:
+        metadata = skipping.use.metadata
+        return cls(state, metadata, known_listing(state, metadata=metadata))
+
+    def partitions(self) -> Iterable[PartitionListing]:
+        """In path order."""
+        if self._known is not None:
+            return self._known
+        found = query_listing(self._state, metadata=self._metadata)
+        return found if has_links(self._state.storage) else self._noted(found)
+
+    def _noted(self, found: Iterable[PartitionListing]) -> Iterator[PartitionListing]:
+        listings = []
+        for listing in found:
+            listings.append(listing)
+            yield listing
+        self._found = listings
+
+    def check(self, check: Callable[[TableState], None]) -> None:
+        """Call ``check`` after listing; what was known passed it, and the timeline is as it was."""
+        if self._known is None:
+            check(self._state)
+            if self._found is not None:
+                keep_listing(self._state, self._found, metadata=self._metadata)
 
 
 def read_spec(
@@ -182,7 +231,8 @@ def read_spec(
     """Schema, columns and merge rules of a query; ``stored``: types as in files, not as users see them."""
     if damaged not in ("error", "skip"):
         raise Invalid(f"{DAMAGED}={damaged!r}; expected 'error' or 'skip'")
-    found = table_schema(state, until)
+    moment = state.moment if isinstance(state, PastState) else None
+    found = once(state, ("schema", until, moment), lambda: table_schema(state, until))
     text = found.text
     rules = merge_rules(state.config.raw)
     schema = full_schema(text)
@@ -203,8 +253,15 @@ def read_spec(
     )
 
 
-def make_split(found: FileSlice, spec: ReadSpec, config: TableConfig, *, base_only: bool = False) -> Split:
-    """The split that reads a slice."""
+def make_split(
+    found: FileSlice,
+    spec: ReadSpec,
+    config: TableConfig,
+    *,
+    base_only: bool = False,
+    least: Mapping[str, int] = _NOTHING,
+) -> Split:
+    """The split that reads a slice. ``least``: file name -> least size, to be checked when it is read."""
     base, logs = split_paths(found.partition, found.base_file, found.log_files)
     return Split(
         found.partition,
@@ -213,6 +270,11 @@ def make_split(found: FileSlice, spec: ReadSpec, config: TableConfig, *, base_on
         () if base_only else logs,
         spec,
         path_values(found.partition, config, spec.schema),
+        tuple(
+            (paths.in_partition(found.partition, name), least[name])
+            for name in (found.base_file, *(() if base_only else found.log_files))
+            if name in least and name is not None
+        ),
     )
 
 

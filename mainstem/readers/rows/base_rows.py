@@ -11,8 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mainstem.errors import CorruptTable, Unavailable
+from mainstem.layout.committed_files import cut_off
 from mainstem.limits import MIB
 from mainstem.readers.rows.equal_chunks import chunk_start, doubles
+from mainstem.storage.final_files import open_final
 from mainstem.storage.protocol import Storage
 
 # A batch has at most BATCH_ROWS rows, and about BATCH_BYTES bytes if rows are wide.
@@ -31,14 +33,17 @@ PARQUET_RATIO_MAX = 2000
 
 
 @contextmanager
-def open_base(storage: Storage, path: str) -> Iterator[BaseFile]:
+def open_base(storage: Storage, path: str, *, least: int = 0, final: bool = False) -> Iterator[BaseFile]:
     """Opens the base file at ``path``.
 
-    Raises ``CorruptTable`` for bytes that do not decode, here and while rows are read;
+    ``least``: the size in bytes that its commit says; ``final``: it never changes again. Raises
+    ``CorruptTable`` for a shorter file, and for bytes that do not decode, here and while rows are read;
     ``FileNotFoundError`` if the file is gone; ``Unavailable`` if reading fails otherwise.
     """
     with _reading(path):
-        file = storage.open_input(path)
+        file = open_final(storage, path) if final else storage.open_input(path)
+        if least and file.size() < least:
+            raise cut_off(path, file.size(), least, storage.base)
         source = pq.ParquetFile(file, buffer_size=_buffer_bytes(file))
         _check_names(source.schema_arrow.names, path)
         _check_size(source.metadata, file.size(), path)

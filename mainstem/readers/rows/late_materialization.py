@@ -67,7 +67,8 @@ def _rows(
     log: _Log | None,
 ) -> Iterator[pa.Table]:
     if split.base_file is not None:
-        with open_base(storage, split.base_file) as base:
+        least, final = split.least_bytes(split.base_file), split.spec.damaged == "error"
+        with open_base(storage, split.base_file, least=least, final=final) as base:
             yield from _base_rows(base, split, narrow, log)
     if log is not None:
         yield from log.rows(pairs, split)

@@ -12,11 +12,13 @@ from mainstem.errors import CorruptTable, Unsupported
 from mainstem.formats.avro_columns import decode_many
 from mainstem.formats.avro_selection import selected_records
 from mainstem.formats.log_file import BlockKind, Header, LogBlock, read_blocks
+from mainstem.layout.committed_files import cut_off
 from mainstem.merge.log_entries import DataRows, DeletedKeys, Entry
 from mainstem.merge.log_order import BlockNote, surviving
 from mainstem.readers.rows.query_columns import with_keys, written_in
 from mainstem.readers.rows.slice_query import ReadSpec, SliceQuery
 from mainstem.storage import maps, paths
+from mainstem.storage.final_files import view_final
 from mainstem.storage.protocol import Storage
 
 Kept = TypeVar("Kept")
@@ -48,8 +50,11 @@ def live_blocks(
         instant = name.instant if name is not None else ""
         if split.spec.until is not None and instant > split.spec.until:
             continue
-        view = maps.view(storage, path)
+        whole = split.spec.damaged == "error"
+        view = view_final(storage, path) if whole else maps.view(storage, path)
         blocks = read_blocks(view, path=path, damaged=split.spec.damaged)
+        if len(view) < (least := split.least_bytes(path)):  # where no block is cut
+            raise cut_off(path, len(view), least, storage.base)
         notes += [_note(block, (path, keep(block))) for block in blocks]
     return [note.block for note in surviving(notes, until=split.spec.until)]
 

@@ -67,7 +67,9 @@ class ReadSpec:
 class SliceQuery:
     """One file slice of a query: paths relative to the table.
 
-    ``path_values``: partition columns whose value is taken from the path instead of the files.
+    ``path_values``: partition columns whose value is taken from the path instead of the files. ``least``:
+    (path, bytes) of files whose size is compared when they are opened: their commits say that they have at
+    least as many.
     """
 
     partition: str
@@ -76,3 +78,8 @@ class SliceQuery:
     log_files: tuple[str, ...]
     spec: ReadSpec = field(repr=False)
     path_values: tuple[tuple[str, str | None], ...] = ()
+    least: tuple[tuple[str, int], ...] = ()
+
+    def least_bytes(self, path: str) -> int:
+        """The least size of a file; 0 if any will do."""
+        return next((size for name, size in self.least if name == path), 0)

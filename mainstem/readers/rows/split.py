@@ -79,7 +79,8 @@ def base_tables(storage: Storage, split: SliceQuery, *, merged: bool) -> Iterato
     name = paths.parse_base_name(split.base_file.rsplit("/", 1)[-1])
     stored = spec.stored_columns("" if name is None else name.instant)
     wanted = spec.wanted if keyed else spec.plain
-    with open_base(storage, split.base_file) as base:
+    least, final = split.least_bytes(split.base_file), split.spec.damaged == "error"
+    with open_base(storage, split.base_file, least=least, final=final) as base:
         names = wanted if stored is None else stored.names(wanted)
         for table in base.batches(names, coded=_carried(spec) if merged else ()):
             table = table if stored is None else stored.shown(table)

@@ -57,6 +57,7 @@ from mainstem.readers.planning.table_state import TableState
 from mainstem.readers.skipping.other_engines import stranger_since_built
 from mainstem.readers.skipping.stored_ranges import stored_ranges, unknown, without_merged_floats
 from mainstem.storage import paths
+from mainstem.storage.final_files import read_final
 from mainstem.timeline.index_records import decode_index_builds, load_index_plan, pending_index_actions
 from mainstem.timeline.instant import INDEXING, WRITE_ACTIONS, Instant
 
@@ -143,7 +144,7 @@ class Indexes:
         found: set[str] = set()
         for action in (i for i in self._state.timeline.completed if i.action == INDEXING):
             path = paths.timeline_file(action.file_name)
-            data = self._state.storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
+            data = read_final(self._state.storage, path, max_bytes=TIMELINE_FILE_BYTES_MAX)
             if OUR_MARK in decode_container(data, path=path)[1]:
                 continue
             builds = decode_index_builds(data, path=path)

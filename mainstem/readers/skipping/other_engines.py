@@ -18,6 +18,7 @@ from mainstem.formats.avro_container import OUR_MARK
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.readers.planning.table_state import TableState
 from mainstem.storage import paths
+from mainstem.storage.final_files import read_final
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.index_records import decode_index_builds
 from mainstem.timeline.instant import DELTACOMMIT, INDEXING, REPLACECOMMIT
@@ -96,5 +97,5 @@ def is_ours(storage: Storage, name: str) -> bool:
 
 def _builds(storage: Storage, name: str) -> list[str]:
     path = paths.timeline_file(name)
-    data = storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
+    data = read_final(storage, path, max_bytes=TIMELINE_FILE_BYTES_MAX)
     return [build.partition for build in decode_index_builds(data, path=path)]

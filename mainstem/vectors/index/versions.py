@@ -5,7 +5,8 @@ is superseded or its index dropped (``FileNotFoundError``: look again, or search
 opened stays readable: files are read into this process's memory or, for versions above
 ``VECTOR_MEMORY_BYTES_MAX``, into nameless temporary files. They are never mapped in place: cutting a mapped
 file kills its reader (so does NFS when another machine removes it), and changing one would feed unchecked
-bytes to an engine that follows edges blindly.
+bytes to an engine that follows edges blindly. Files of an object store are copied into a folder of this
+machine and mapped there: it is the user's own, and a copy never changes (``storage.local_cache``).
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from mainstem.errors import CorruptTable, MainstemError
 from mainstem.formats.arrow_file import plain_table
 from mainstem.limits import MANIFEST_BYTES_MAX, PROPERTIES_BYTES_MAX, VECTOR_MEMORY_BYTES_MAX
 from mainstem.storage import maps, paths
+from mainstem.storage.files import file_info
+from mainstem.storage.local_cache import cache_of
 from mainstem.storage.protocol import Storage
 from mainstem.vectors.index.version_manifest import (
     ELEMENTS,
@@ -204,21 +207,41 @@ def check_files(storage: Storage, version: Version) -> None:
 
 
 def _content(storage: Storage, version: Version, file: StoredFile) -> memoryview:
-    """All bytes of a file, verified, in this process's own memory or temporary file."""
+    """All bytes of a file, verified, in this process's own memory, temporary file or cache."""
+    cache = cache_of(storage)
+    if cache is None:
+        return _fetched(storage, version, file)
+    path = version.path(file)
+    name = cache.name_of(storage.base, version.index, path, file.size, file.checksum)
+    found = cache.get(name, file.size)
+    if found is not None and _sum(found) == file.checksum:
+        return found
+    if found is not None:
+        cache.drop(name)
+    fetched = _fetched(storage, version, file)
+    kept = cache.put(name, fetched)
+    return kept if _sum(kept) == file.checksum else fetched
+
+
+def _fetched(storage: Storage, version: Version, file: StoredFile) -> memoryview:
     path = version.path(file)
     _check_size(storage, path, file)
     view = maps.private_copy(storage, path, file.size, spill=version.size > VECTOR_MEMORY_BYTES_MAX)
-    checksum = 0
-    for start in range(0, len(view), _CHUNK):
-        checksum = zlib.crc32(view[start : start + _CHUNK], checksum)
-    _check_sum(checksum, path, file)
+    _check_sum(_sum(view), path, file)
     if len(view) != file.size:
         raise _damaged(f"it was cut to {len(view)} bytes while it was read", path)
     return view
 
 
+def _sum(view: memoryview) -> int:
+    checksum = 0
+    for start in range(0, len(view), _CHUNK):
+        checksum = zlib.crc32(view[start : start + _CHUNK], checksum)
+    return checksum
+
+
 def _check_size(storage: Storage, path: str, file: StoredFile) -> None:
-    info = storage.stat(path)
+    info = file_info(storage, path)
     if info is None:
         raise FileNotFoundError(path)
     if info.size != file.size:

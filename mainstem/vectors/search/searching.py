@@ -32,6 +32,7 @@ from mainstem.errors import Unavailable
 from mainstem.forks import Mutex
 from mainstem.limits import VECTOR_DELTA_BYTES_MAX
 from mainstem.options.services import CLEAN_COMMITS
+from mainstem.readers.planning.known_views import forget
 from mainstem.readers.planning.query_times import instant_time
 from mainstem.readers.rows.split import Split
 from mainstem.readers.skipping.chooser import Use
@@ -105,6 +106,7 @@ class Searcher:
                 return self._once(asked, filter, until, exact, columns, clusters)
             except FileNotFoundError as error:
                 missing = error
+                forget(self._storage)
                 with self._mutex.held:
                     self._ready.pop(until, None)
         raise Unavailable(

@@ -22,6 +22,8 @@ from dataclasses import dataclass, replace
 
 from mainstem.errors import CorruptTable, Invalid, MainstemError, Unsupported
 from mainstem.storage import paths
+from mainstem.storage.files import file_info
+from mainstem.storage.links import has_links
 from mainstem.storage.protocol import FileInfo, Storage
 from mainstem.vectors.engines import engine
 from mainstem.vectors.index.version_manifest import VectorIndex, Version
@@ -108,7 +110,7 @@ class Serving:
     def _damage(self, column_id: str, number: int) -> _Damage | None:
         """The remembered damage of a version, if its files look as they did then."""
         found = self._damaged.get((column_id, number))
-        if found is None or any(self._storage.stat(path) != sign for path, sign in found.signs.items()):
+        if found is None or any(file_info(self._storage, path) != sign for path, sign in found.signs.items()):
             return None
         return found
 
@@ -143,7 +145,7 @@ class Serving:
                 passed[number] = damage.why
                 continue
             manifest = paths.vector_manifest(index.id, number)
-            signs = {manifest: storage.stat(manifest)}
+            signs = {manifest: file_info(storage, manifest)}
             try:
                 version = read_version(storage, index.id, number)
                 if version is None or version.index != index.token:
@@ -151,10 +153,13 @@ class Serving:
                 if known is not None and known.opened is not None and known.opened.version == version:
                     yield known.opened
                 else:
-                    signs |= {path: storage.stat(path) for path in map(version.path, version.files)}
+                    if has_links(storage):
+                        signs |= {path: file_info(storage, path) for path in map(version.path, version.files)}
                     yield self._opened(version)
             except (CorruptTable, Unsupported) as error:
                 bad = getattr(error, "path", "") or manifest
+                if bad not in signs and not has_links(storage):  # each look is a request: only at this one
+                    signs[bad] = file_info(storage, bad)
                 self._damaged[index.id, number] = _Damage(
                     str(error), {path: signs.get(path) for path in (manifest, bad)}
                 )
@@ -176,7 +181,7 @@ class Serving:
             if read_version(self._storage, version.column_id, version.number) != version:
                 raise
             every = map(version.path, version.files)
-            path = next((path for path in every if self._storage.stat(path) is None), "")
+            path = next((path for path in every if file_info(self._storage, path) is None), "")
             raise CorruptTable(
                 "a file of a vector index is missing; searches do without this version, refresh the index to"
                 f" build a new one{'' if path else f' ({error})'}",
@@ -189,7 +194,7 @@ class Serving:
             instead = f"version {opened.version.number} is used instead"
         for number, why in passed.items():
             manifest = paths.vector_manifest(index.id, number)
-            key = (self._storage.base, manifest, self._storage.stat(manifest))
+            key = (self._storage.base, manifest, file_info(self._storage, manifest))
             if key in _warned:
                 continue
             if len(_warned) >= _WARNED_MAX:

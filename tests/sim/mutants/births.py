@@ -14,7 +14,7 @@ from mainstem.metadata.creation import Group, put_partition, put_table
 from mainstem.publish import link_fence
 from mainstem.publish.publisher import Publisher
 from mainstem.publish.table_identity import check_table
-from mainstem.readers.queries import scan_plan
+from mainstem.readers.planning import known_views
 from mainstem.storage import paths
 from mainstem.storage.folder_storage import FolderStorage
 from mainstem.storage.protocol import Storage
@@ -116,4 +116,4 @@ def asked_before_the_lock() -> list[Patch]:
 
 @seeded_bug("a query does not ask which table it listed", "births", QUIET)
 def reads_any_table() -> list[Patch]:
-    return [patch.object(scan_plan, "check_table", nothing)]
+    return [patch.object(known_views, "check_table", nothing)]

@@ -23,6 +23,8 @@ from tests.sim.mutants.mutant import Patch, nothing, seeded_bug
 from tests.sim.world import Faults
 
 # Mixtures in which one kind of trouble is frequent.
+HESITANT = Faults(pause_before="SWAP", pause_ms_max=500)
+LATER = Faults(late=0.08)
 LATE = Faults(late=0.03, error_after=0.02, repeated=0.02, skew_ms=50)
 DYING = Faults(crash_after=r"^SWAP .*/gate\.json$", crash_after_often=0.2, skew_ms=50)
 CROWDED = Faults(pause=0.03, pause_ms_max=3000, repeated=0.05, error_after=0.02, skew_ms=50)
@@ -62,7 +64,7 @@ def past_is_not_looked_at() -> list[Patch]:
     return [patch.object(Gate, "knows", lambda self, other: self.nonce == other.nonce)]
 
 
-@seeded_bug("a swap is said to have failed without one that cancels it", "publishers", LATE, body="store")
+@seeded_bug("a swap is said to have failed without one that cancels it", "tables", LATER, body="store")
 def no_cancelling_swap() -> list[Patch]:
     def hasty(self: _GateObject, before: Gate, tag: Tag, after: Gate, *, publishes: bool) -> tuple[Gate, Tag]:
         try:
@@ -141,7 +143,7 @@ def contents_of_others_are_dropped() -> list[Patch]:
     return [patch.object(GateEpoch, "_drop", drop)]
 
 
-@seeded_bug("contents that no decision names are swept, whatever epoch they are for", "tables", body="store")
+@seeded_bug("contents that no decision names are swept, whatever epoch they are for", "tables", HESITANT, body="store")
 def contents_are_swept_too_early() -> list[Patch]:
     def sweep(self: GateFence) -> None:
         storage = self._gate.storage
@@ -193,7 +195,7 @@ def heartbeats_come_back() -> list[Patch]:
     return [patch.object(ObjectStorage, "renew", renew)]
 
 
-@seeded_bug("whole seconds of a store are taken for milliseconds: the living are rolled back", "tables", body="store")
+@seeded_bug("whole seconds of a store are taken for milliseconds: the living are rolled back", "logs", Faults(skew_ms=50), body="store")
 def whole_seconds_forgotten() -> list[Patch]:
     return [patch.object(heartbeats, "_WHOLE_SECONDS_MS", 0)]
 
@@ -205,7 +207,7 @@ def doubt_is_not_ended() -> list[Patch]:
 
 
 @seeded_bug("a commit does not look whether an interrupted one of its own was carried out", "tables",
-            Faults(interrupt=0.02, impolite=0.9), body="store")  # fmt: skip
+            Faults(interrupt=0.03, impolite=1.0), body="store")  # fmt: skip
 def own_completion_unseen() -> list[Patch]:
     whole = Transaction._may_complete
 
@@ -218,12 +220,12 @@ def own_completion_unseen() -> list[Patch]:
 
 
 @seeded_bug("the store's time is read from a private file, which has none: no claim ever expires", "compactions",
-            Faults(crash=0.005), body="store")  # fmt: skip
+            Faults(crash=0.02), body="store")  # fmt: skip
 def claims_never_expire() -> list[Patch]:
     return [patch.object(claim, "store_now_ms", lambda ctx, time: 0)]
 
 
-@seeded_bug("a plan stays although another one became visible by the entry", "compactions", DYING, body="store")
+@seeded_bug("a plan stays although another one became visible by the entry", "restores", DYING, body="store")
 def plans_decided_before_unseen() -> list[Patch]:
     def changed(before: Any, after: Any) -> bool:
         return {i.file_name for i in before.completed} != {i.file_name for i in after.completed}
