@@ -7,20 +7,16 @@ properties name it. hudi-rs reads the same table.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
 import pyarrow as pa
 import pytest
 
+from tests.hudi_rs.reading import read as read_with_hudi_rs
 from tests.interop.java_hudi import PYTHON, QUICK_JVM, JavaHudi, nbcc_options
 from tests.servers.object_stores import Minio, StoreServer
 from tests.stores.jars import jars, lock_classes
-from tests.stores.table_life import ROOT, Rows, batch, check_metadata, content, create, open_there, put_into
+from tests.stores.table_life import Rows, batch, check_metadata, content, create, open_there, put_into
 from tests.stores.test_writer_processes_in_stores import BATCHES, OPTIONS, Writer, expected_rows
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.nothing_lost]
@@ -47,17 +43,21 @@ def java(server: StoreServer, tmp_path_factory: pytest.TempPathFactory) -> Itera
         "spark.hadoop.fs.s3a.path.style.access": "true",
         "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
     }
-    environment = {
+    log = tmp_path_factory.mktemp("java") / "stderr.log"
+    with JavaHudi(
+        cores=2, memory="1g", log=log, jvm=QUICK_JVM, settings=settings, environment=aws_environment(server),
+    ) as running:
+        yield running
+
+
+def aws_environment(server: StoreServer) -> dict[str, str]:
+    given = server.options()
+    return {
         "AWS_ENDPOINT_URL": server.endpoint,
         "AWS_REGION": "us-east-1",
         "AWS_ACCESS_KEY_ID": given["fs.s3a.access.key"],
         "AWS_SECRET_ACCESS_KEY": given["fs.s3a.secret.key"],
     }
-    log = tmp_path_factory.mktemp("java") / "stderr.log"
-    with JavaHudi(
-        cores=2, memory="1g", log=log, jvm=QUICK_JVM, settings=settings, environment=environment
-    ) as running:
-        yield running
 
 
 def java_options(metadata: bool) -> dict[str, str]:
@@ -87,6 +87,14 @@ def test_java_reads_the_same_rows_by_default(java: JavaHudi, server: StoreServer
         if ts == 1:
             table.compact()
     assert by_java(java, f"s3a://bucket/{path}") == content(table) == expected
+    if metadata:  # hudi-rs 0.5 then leaves out file groups of log files only, on local disks too
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {**aws_environment(server), "AWS_ALLOW_HTTP": "true"}.items():
+            patch.setenv(name, value)
+        rows, error = read_with_hudi_rs(f"s3://bucket/{path}")
+    assert rows is not None, error
+    assert {row["id"]: (row["ts"], row["v"]) for row in rows.to_pylist()} == expected
 
 
 @pytest.mark.parametrize("metadata", [False, True], ids=["plain", "metadata"])
@@ -94,9 +102,7 @@ def test_java_writes_beside_two_mainstem_processes(
     java: JavaHudi, server: StoreServer, tmp_path: Path, metadata: bool
 ) -> None:
     path = f"shared-{metadata}"
-    create(
-        server, "bucket", path, {"hoodie.metadata.enable": metadata}, name="shared"
-    )
+    create(server, "bucket", path, {"hoodie.metadata.enable": metadata}, name="shared")
     writers = [Writer(server, path, tmp_path, number) for number in range(2)]
     expected = expected_rows()
     commits = 3
