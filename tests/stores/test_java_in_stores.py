@@ -7,6 +7,7 @@ properties name it. hudi-rs reads the same table.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 import pyarrow as pa
@@ -21,6 +22,7 @@ from tests.stores.test_writer_processes_in_stores import BATCHES, OPTIONS, Write
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.nothing_lost]
 LOCK = "hoodie.write.lock."
+LOCK_FILE = ".hoodie/.locks/table_lock.json"
 
 
 @pytest.fixture(scope="module")
@@ -116,12 +118,19 @@ def test_java_writes_beside_two_mainstem_processes(
     finally:
         for writer in writers:
             writer.end()
+    lock = server.storage("bucket", path)
+    before = lock.read(LOCK_FILE, max_bytes=1 << 16)
+    rows = java_batch(commits)
+    put_into(expected, rows)
+    java.write(f"s3a://bucket/{path}", rows, java_options(metadata))
+    after = lock.read(LOCK_FILE, max_bytes=1 << 16)
+    assert json.loads(before)["owner"] != json.loads(after)["owner"], "Java took the lock of the table"
     for writer in writers:
         said = writer.entries()
         assert [entry.get("status") for entry in said] == ["committed"] * BATCHES, said
     table = open_there(server, "bucket", path, **OPTIONS)
     done = [i for i in table.timeline() if i.action == "deltacommit" and i.completion]
-    assert len(done) == 2 * BATCHES + commits
+    assert len(done) == 2 * BATCHES + commits + 1
     assert content(table) == expected == by_java(java, f"s3a://bucket/{path}")
     check_metadata(table)
     table.compact()

@@ -16,6 +16,7 @@ pytest.importorskip("pyspark")
 
 import mainstem
 from mainstem import spark as ms
+from mainstem.services import compaction
 from tests.servers.object_stores import Minio
 from tests.spark.conftest import spark  # noqa: F401  # the session
 
@@ -107,3 +108,41 @@ def test_a_stream_is_exactly_once(store: dict[str, str], spark: Any, tmp_path: P
 def progress(folder: Path) -> int:
     commits = folder / "commits"
     return max((int(p.name) for p in commits.glob("[0-9]*")), default=-1) if commits.exists() else -1
+
+
+def test_compactions_and_indexes_are_made_by_tasks(
+    store: dict[str, str], spark: Any, monkeypatch: pytest.MonkeyPatch  # noqa: F811
+) -> None:
+    url, given = "s3a://bucket/tended", {**TABLE, **store}
+    for factor in range(1, 4):
+        ms.write_batch(numbers(spark, 0, 40, factor), url, options=given)
+    with monkeypatch.context() as patch:
+        patch.setattr(compaction.GroupTask, "run", lambda *_, **__: pytest.fail("it ran in the driver"))
+        runs = ms.run_services(spark, url, properties=store, if_due=False)
+    assert all(run.error is None for run in runs), runs
+    (done,) = next(run for run in runs if run.service == "compact").results
+    assert len(done.files) == 2 and done.rows == 40
+    ms.create_index(spark, url, "record_index", properties=store)
+    ms.write_batch(numbers(spark, 30, 50, 9), url, options=given)
+    assert rows_of(url, store) == [(n, n * (3 if n < 30 else 9)) for n in range(50)]
+    table = mainstem.open_table(url, store)
+    report = table.validate_metadata()
+    assert report is not None and report.ok
+    assert {one.kind for one in table.indexes()} >= {"files", "record_index"}
+
+
+def test_a_stream_reads_what_is_written_meanwhile(
+    store: dict[str, str], spark: Any, tmp_path: Path  # noqa: F811
+) -> None:
+    url, given = "s3a://bucket/followed", {**TABLE, **store}
+    ms.write_batch(numbers(spark, 0, 10, 1), url, options=given)
+    source = spark.readStream.format("mainstem").options(**store).load(url).select("id", "v")
+    for number in range(2):
+        query = source.writeStream.format("parquet").trigger(availableNow=True)
+        query = query.option("checkpointLocation", str(tmp_path / "c")).start(str(tmp_path / "out"))
+        query.awaitTermination(120)
+        assert query.exception() is None
+        if not number:
+            ms.write_batch(numbers(spark, 10, 15, 1), url, options=given)
+    found = spark.read.parquet(str(tmp_path / "out")).toArrow()
+    assert sorted(found["id"].to_pylist()) == list(range(15))
