@@ -72,9 +72,9 @@ from mainstem.publish.table_identity import note_identity
 from mainstem.storage import paths
 from mainstem.storage.backends import Place, location_of
 from mainstem.storage.folders import make_folder
-from mainstem.storage.links import has_links
 from mainstem.storage.protocol import Storage
 from mainstem.storage.store_options import split
+from mainstem.storage.swaps import has_swaps
 from mainstem.timeline.instant import parse_instant
 from mainstem.truetime.locks.options import default_provider
 from mainstem.truetime.seams import Seams
@@ -391,7 +391,7 @@ def put_table(seams: Seams, raw: Mapping[str, str]) -> str:
                 storage.put_new(path, data, durable=True)
             for folder in paths.INITIAL_FOLDERS:
                 make_folder(storage, folder)
-            if not has_links(storage):
+            if has_swaps(storage):
                 storage.put(paths.FIRST_OBJECT, b"", durable=True)
             identity = note_identity(storage, seams.random)
             _put_metadata(seams, TableConfig(raw), when)

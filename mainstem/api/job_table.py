@@ -55,7 +55,7 @@ from mainstem.options.tables import (
 from mainstem.storage import paths
 from mainstem.storage.backends import is_local, storage_of
 from mainstem.storage.location import Location
-from mainstem.storage.swaps import swappable
+from mainstem.storage.swaps import has_swaps, swappable
 
 _ARGUMENTS = (RECORD_KEY_FIELDS, ORDERING_FIELDS, PARTITION_FIELDS, BUCKETS, TABLE_NAME, TABLE_VERSION,
               TABLE_TYPE)  # fmt: skip
@@ -165,8 +165,13 @@ def _key(options: Wanted) -> tuple[object, ...]:
             found = os.stat(os.path.join(location.path, paths.PROPERTIES))
             state: tuple[object, ...] = (found.st_ino, found.st_mtime_ns, found.st_size)
         else:
-            tagged = swappable(storage_of(location)).read_tagged(paths.PROPERTIES)
-            state = (object(),) if tagged is None else tagged
+            storage = storage_of(location)
+            if has_swaps(storage):
+                tagged = swappable(storage).read_tagged(paths.PROPERTIES)
+                state = (object(),) if tagged is None else tagged
+            else:
+                info = storage.stat(paths.PROPERTIES)
+                state = (object(),) if info is None else (info.mtime_ms, info.size)
     except OSError:  # being replaced by another writer: do not share what is read now
         state = (object(),)
     settings = tuple(sorted({**for_opening(options.passed), **options.table}.items()))

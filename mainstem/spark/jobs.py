@@ -31,7 +31,7 @@ from typing import Any
 import pyarrow as pa
 
 from mainstem.api.table import Table
-from mainstem.errors import CorruptTable, MainstemError
+from mainstem.errors import CorruptTable, MainstemError, Unsupported
 from mainstem.layout.key_generator import KeyGenerator
 from mainstem.layout.properties import load_config
 from mainstem.merge.rules import MergeRules
@@ -39,7 +39,7 @@ from mainstem.options import WriterOptions
 from mainstem.spark.batch_ids import GuardIds
 from mainstem.spark.options import WriteOptions
 from mainstem.storage import paths
-from mainstem.storage.backends import storage_of
+from mainstem.storage.backends import is_local, storage_of
 from mainstem.storage.folders import make_folder
 from mainstem.storage.location import Location
 from mainstem.storage.swaps import Tag, has_swaps, swappable
@@ -293,6 +293,12 @@ class SharedJob:
         if self._swaps:  # what is written decides who was first
             yield
             return
+        if not is_local(self._storage.location):
+            raise Unsupported(
+                'df.write.format("mainstem") needs a local disk or a storage that swaps objects for what'
+                " its tasks share: write with mainstem.spark.write_batch or write_stream",
+                table=self._table.path,
+            )
         make_folder(self._storage, FOLDER)
         path = os.path.join(self._table.path, FOLDER, f"{self._name}.lock")
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)

@@ -14,7 +14,7 @@ POMS = Path(__file__).with_name("java")
 
 
 def jars(name: str, pom: str) -> Path:
-    """The folder ``name`` with what ``java/<pom>`` lists; skips the test where it is missing and Maven too."""
+    """The folder ``name`` with what ``java/<pom>`` lists; skips the test without it and Maven."""
     folder = PROGRAMS / name
     if not folder.is_dir():
         mvn = shutil.which("mvn")

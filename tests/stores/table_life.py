@@ -45,7 +45,7 @@ def content(table: mainstem.Table, **how: Any) -> Rows:
 
 
 def create(
-    server: StoreServer, bucket: str, path: str, properties: Mapping[str, object] = {}, **more: Any  # noqa: B006
+    server: StoreServer, bucket: str, path: str, properties: Mapping[str, object] = {}, **more: Any
 ) -> mainstem.Table:
     """A new table of ``SCHEMA`` in a server."""
     given = {"record_key": "id", "ordering": "ts", "partition_by": "city", "buckets": 2, **more}

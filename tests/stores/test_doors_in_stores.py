@@ -49,8 +49,10 @@ def test_the_command_line_reads_and_tends_it(server: StoreServer, capsys) -> Non
 
 def test_duckdb_asks_its_dataset(server: StoreServer) -> None:
     duckdb = pytest.importorskip("duckdb")
-    rows = open_there(server, "bucket", "t").dataset()
-    found = duckdb.sql("SELECT ts, count(*) FROM rows WHERE id <> 'k3' GROUP BY ts ORDER BY ts").fetchall()
+    connection = duckdb.connect()
+    connection.register("rows", open_there(server, "bucket", "t").dataset())
+    query = "SELECT ts, count(*) FROM rows WHERE id <> 'k3' GROUP BY ts ORDER BY ts"
+    found = connection.execute(query).fetchall()
     assert found == [(1, 14), (2, 15)]
 
 

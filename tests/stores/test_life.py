@@ -57,7 +57,7 @@ def test_a_table_lives_there(server: StoreServer, metadata: bool) -> None:
     table.bulk_insert(batch(range(10), 1))
     put_into(expected, batch(range(10), 1))
     write(range(5, 15), 2)
-    write(range(0, 4), 1)
+    write(range(4), 1)
     table.delete(batch([3, 11], 9).select(["id", "city"]))
     del expected["k3"], expected["k11"]
     check()
@@ -69,7 +69,7 @@ def test_a_table_lives_there(server: StoreServer, metadata: bool) -> None:
     write(range(21, 26), 4)
     savepoint = table.savepoint(comment="here")
     kept = dict(expected)
-    write(range(0, 26), 5)
+    write(range(26), 5)
     table.restore(savepoint.instant)
     expected = kept
     check()
@@ -89,8 +89,12 @@ def test_a_table_lives_there(server: StoreServer, metadata: bool) -> None:
     assert sorted(changed["id"].to_pylist()) == ["k0", "k1", "k2"]
 
 
-def test_instants_are_archived_once_they_have_rested(server: StoreServer) -> None:
-    table = create(server, "bucket", "tables/archived", UPKEEP)
+@pytest.mark.parametrize("alone", [True, False], ids=["alone", "beside Java"])
+def test_instants_are_archived_at_once_unless_java_may_look_for_them(
+    server: StoreServer, alone: bool
+) -> None:
+    given = {**UPKEEP, "hoodie.mainstem.exclusive": alone}
+    table = create(server, "bucket", f"tables/archived-{alone}", given)
     expected = Rows()
     for ts in range(6):
         table.upsert(batch(range(4), ts))
@@ -98,9 +102,9 @@ def test_instants_are_archived_once_they_have_rested(server: StoreServer) -> Non
     table.compact()
     table.clean()
     archived = table.archive()
-    assert archived is not None and archived.instants
+    assert bool(archived is not None and archived.instants) == alone
     assert content(table) == expected
-    assert len(table.timeline()) < 7
+    assert (len(table.timeline()) < 7) == alone
 
 
 def test_a_writer_that_died_is_rolled_back(server: StoreServer) -> None:

@@ -1,4 +1,4 @@
-"""Goal: Spark writes a table in a bucket, in the driver, in tasks and as a data source, in batches and streams.
+"""Goal: Spark writes a table in a bucket, in driver, tasks and as a data source, in batches and streams.
 
 Method: MinIO and one real ``local[2,4]`` session whose Python workers are forked from a daemon; tables are
 read back by Spark and by Python. The secret travels as the name of a variable.
