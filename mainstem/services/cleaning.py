@@ -57,6 +57,7 @@ from mainstem.services.executor import publish_end
 from mainstem.services.progress import Progress, silent
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
+from mainstem.storage.swaps import has_swaps
 from mainstem.timeline.active import ActiveTimeline, load_timeline
 from mainstem.timeline.clean_records import (
     CleanPlan,
@@ -371,6 +372,11 @@ def _delete(
     for partition, names in sorted(plan.files.items()):
         if storage.stat(_file(time, REQUESTED)) is None:
             return None
+        if has_swaps(storage):  # all at once, which does not tell whether they were there
+            storage.delete_all([paths.in_partition(partition, name) for name in names])
+            deleted, done = deleted + len(names), done + len(names)
+            progress(f"clean {time}, files", done, total)
+            continue
         for name in names:
             path = paths.in_partition(partition, name)
             deleted += storage.delete(path)

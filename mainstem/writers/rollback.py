@@ -28,6 +28,7 @@ from mainstem.metadata.metadata_table import open_metadata
 from mainstem.publish.publisher import Section
 from mainstem.publish.staging import create_once, prepared
 from mainstem.storage import paths
+from mainstem.storage.links import has_links
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.instant import (
@@ -369,7 +370,8 @@ def remove_private_files(storage: Storage, requested: Container[str]) -> None:
 def delete_with_checksum(storage: Storage, path: str) -> None:
     """Removes a file and its checksum file, which Java has beside it (Hadoop's local file system)."""
     storage.delete(path)
-    storage.delete(paths.checksum_file(path))
+    if has_links(storage):
+        storage.delete(paths.checksum_file(path))
 
 
 def _inflight_name(instant: str, action: str) -> str:

@@ -40,6 +40,7 @@ from mainstem.options.metadata import METADATA
 from mainstem.publish.publisher import Ahead
 from mainstem.publish.staging import create_once, delete_quietly, private_name, put_once
 from mainstem.storage import paths
+from mainstem.storage.links import has_links
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline, load_timeline
 from mainstem.timeline.compaction_trigger import INITIAL
@@ -211,4 +212,5 @@ def _remove(storage: Storage, names: list[str]) -> None:
 
 def _delete(storage: Storage, path: str) -> None:
     storage.delete(path)
-    storage.delete(paths.checksum_file(path))
+    if has_links(storage):  # Hadoop keeps checksums on local disks only
+        storage.delete(paths.checksum_file(path))
