@@ -58,19 +58,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--objects", action="store_true", help="paths are object stores: no links, no renames, but swaps"
     )
+    parser.addoption(
+        "--renames", action="store_true", help="paths are stores with renames and without links, as HDFS is"
+    )
     parser.addoption("--outcomes", metavar="FOLDER", help="note there which tests failed")
 
 
 @pytest.fixture(autouse=True, scope="session")
 def objects_for_paths(pytestconfig: pytest.Config) -> Iterator[None]:
-    """With ``--objects`` every table of this process that is given by a path lies in an object store."""
-    if not pytestconfig.getoption("--objects"):
+    """With ``--objects`` every table of this process that is given by a path lies in an object store; with
+    ``--renames`` in one that has renames and no links."""
+    from mainstem.storage import backends
+
+    if pytestconfig.getoption("--objects"):
+        from tests.storage.folder_objects import folder_objects as backend
+    elif pytestconfig.getoption("--renames"):
+        from tests.publish.renaming_store import renaming_store as backend
+    else:
         yield
         return
-    from mainstem.storage import backends
-    from tests.storage.folder_objects import folder_objects
-
-    with patch.dict(backends.BACKENDS, file=folder_objects):
+    with patch.dict(backends.BACKENDS, file=backend):
         yield
 
 

@@ -15,11 +15,13 @@ from mainstem.options.tables import EXCLUSIVE, TABLE_NAME
 from mainstem.publish.fence import Fence
 from mainstem.publish.gate_fence import GateFence
 from mainstem.publish.link_fence import LinkFence
+from mainstem.publish.rename_fence import RenameFence
 from mainstem.storage import paths
 from mainstem.storage.backends import is_local, storage_of
 from mainstem.storage.location import Location
 from mainstem.storage.probe import check_store
 from mainstem.storage.protocol import Storage
+from mainstem.storage.renames import has_renames
 from mainstem.storage.swaps import has_swaps
 from mainstem.truetime.clock import SystemClock
 from mainstem.truetime.locks.deferred import DeferredLock
@@ -125,7 +127,8 @@ def fence_of(seams: Seams, identity: str | None, *, exclusive: bool = False) -> 
     """
     if has_swaps(seams.storage):
         return GateFence(seams.storage, seams.clock, seams.random, identity, clears=not exclusive)
-    return LinkFence(seams.storage, seams.clock, seams.random, identity)
+    fence = RenameFence if has_renames(seams.storage) else LinkFence
+    return fence(seams.storage, seams.clock, seams.random, identity)
 
 
 def needs_no_lock(seams: Seams) -> bool:

@@ -56,7 +56,7 @@ from mainstem.truetime.clock import Clock
 from mainstem.truetime.seams import Randomness
 
 # Numbers have at most 18 digits: milliseconds until the year 2200, and five random digits.
-_CHANCE, _CHANCE_BITS = 10**5, 16
+CHANCE, _CHANCE_BITS = 10**5, 16
 _CLOCK_MS_MAX = 7_258_118_400_000
 _ENTRIES_MAX = 2
 
@@ -125,7 +125,11 @@ class LinkEpoch:
         tickets = [name for number, name in numbers if number is not None and number < self.number]
         markers = sorted((n, name) for name in names if (n := paths.parse_epoch(name)) is not None)
         for name in (*tickets, *(name for number, name in markers if number < self.number)):
-            self._storage.delete(f"{paths.FENCE}/{name}")
+            self._take_away(name)
+
+    def _take_away(self, name: str) -> None:
+        """Make it impossible to publish this marker or ticket of an earlier section."""
+        self._storage.delete(f"{paths.FENCE}/{name}")
 
     # -- publishing --------------------------------------------------------------------------------
 
@@ -257,9 +261,12 @@ class LinkFence:
         """Nothing to do: the next entry sweeps."""
 
     def _epoch(self, content: str | None) -> LinkEpoch:
-        by_clock = min(max(self._clock.now_ms(), 0), _CLOCK_MS_MAX) * _CHANCE
+        by_clock = min(max(self._clock.now_ms(), 0), _CLOCK_MS_MAX) * CHANCE
         number = max(by_clock, self._greatest + 1) + self._random.getrandbits(_CHANCE_BITS)
         identity = f"{self._random.getrandbits(64):016x}"
+        return self._made(number, identity, content)
+
+    def _made(self, number: int, identity: str, content: str | None) -> LinkEpoch:
         return LinkEpoch(self._storage, number, identity, content, self._table)
 
     def _seen(self, names: Sequence[str]) -> int:

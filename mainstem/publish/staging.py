@@ -14,7 +14,8 @@ word. It gets its final name in one step:
 final name is durable once the caller has synced its folder.
 
 **On an object store** private files stay in this process (``storage.private_files``), and a final name is a
-put of the content, on the condition that there is no such object.
+put of the content, on the condition that there is no such object. **On HDFS** a private file is renamed to
+its final name (``storage.renames``).
 
 **A crash** leaves the private file, which no reader looks at. The process that completes the plan it was made
 for removes it (``services.other_attempts``); ``writers.leftovers`` removes old ones.
@@ -35,6 +36,7 @@ from mainstem.storage import maps, paths
 from mainstem.storage import protocol as storage_protocol
 from mainstem.storage.links import has_links, links
 from mainstem.storage.protocol import Storage, Upload
+from mainstem.storage.renames import has_renames, move_new, move_over, was_moved
 from mainstem.storage.swaps import has_swaps, swappable
 from mainstem.truetime.seams import Randomness, Seams
 
@@ -127,12 +129,14 @@ def create_once(
 
 
 def put(storage: Storage, private: str, target: str) -> None:
-    """Give a private file its final name in one step; the private name stays.
+    """Give a private file its final name in one step; the private name may stay.
 
     ``FileExistsError`` if the name is taken, ``FileNotFoundError`` if the private file was removed.
     """
     if has_links(storage):
         links(storage).link(private, target)
+    elif has_renames(storage):
+        move_new(storage, private, target)
     else:
         storage.put_new(target, [maps.view(storage, private)], durable=True)
 
@@ -141,6 +145,8 @@ def is_same(storage: Storage, private: str, target: str) -> bool:
     """Whether both names exist and name one file: then a ``put`` that failed took effect after all."""
     if has_links(storage):
         return links(storage).same_file(private, target)
+    if has_renames(storage) and was_moved(storage, private, target):
+        return True
     try:
         return maps.view(storage, private) == maps.view(storage, target)
     except FileNotFoundError:
@@ -207,6 +213,9 @@ def put_over(storage: Storage, private: str, target: str) -> None:
     """
     if has_links(storage):
         links(storage).rename(private, target)
+        return
+    if has_renames(storage):
+        move_over(storage, private, target)
         return
     storage.put(target, [maps.view(storage, private)], durable=True)
     delete_quietly(storage, private)

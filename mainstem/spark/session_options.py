@@ -13,9 +13,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from mainstem.api.given_options import shared_location
-from mainstem.options.stores import PREFIXES
 from mainstem.storage.backends import Place
 from mainstem.storage.location import Location
+from mainstem.storage.store_options import is_of_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,7 +29,7 @@ def session_options(spark: SparkSession) -> dict[str, str]:
     settings = spark.conf.getAll
     found = settings() if callable(settings) else settings  # Spark Connect and classic Spark
     below = {name.removeprefix(_HADOOP): text for name, text in found.items() if name.startswith(_HADOOP)}
-    return {name: text for name, text in {**below, **found}.items() if name.startswith(PREFIXES)}
+    return {name: text for name, text in {**below, **found}.items() if is_of_store(name)}
 
 
 def location_in(spark: SparkSession, path: Place, options: Mapping[str, str] = _NONE) -> Location:

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from mainstem.errors import Invalid, Unsupported
-from mainstem.storage import store_options
+from mainstem.storage import hdfs_options, store_options
 from mainstem.storage.local import LocalStorage
 from mainstem.storage.location import Location
 from mainstem.storage.protocol import Storage
@@ -49,9 +49,16 @@ def _object_store(location: Location, sync: bool) -> Storage:
     return PrivateFiles(real)
 
 
+def _hdfs(location: Location, sync: bool) -> Storage:
+    client = hdfs_options.open_client(location)
+    from mainstem.storage.hdfs import HdfsStorage
+
+    return HdfsStorage(client, location, sync=sync)
+
+
 #: scheme -> function that makes its store from a location and ``sync`` (whether files are made durable)
 BACKENDS: dict[str, Callable[[Location, bool], Storage]] = {
-    "file": _local, **dict.fromkeys(store_options.KINDS, _object_store)
+    "file": _local, hdfs_options.SCHEME: _hdfs, **dict.fromkeys(store_options.KINDS, _object_store)
 }  # fmt: skip
 
 
@@ -69,7 +76,11 @@ def reopens(storage: Any) -> bool:
         return True
     from mainstem.storage.private_files import PrivateFiles
 
-    return isinstance(storage, PrivateFiles) and storage.location.scheme != store_options.MEMORY
+    if isinstance(storage, PrivateFiles):
+        return storage.location.scheme != store_options.MEMORY
+    from mainstem.storage.hdfs import HdfsStorage
+
+    return isinstance(storage, HdfsStorage)
 
 
 def is_local(location: Location) -> bool:
@@ -95,6 +106,10 @@ def location_of(
     """
     location = place if isinstance(place, Location) else _parsed(place, absolute)
     store_options.check_names(options)
+    if location.scheme == hdfs_options.SCHEME:
+        of_hdfs = {**below, **dict(location.options), **options}
+        return replace(location, options=hdfs_options.kept(of_hdfs))
+    options = {name: text for name, text in options.items() if not hdfs_options.is_of_hdfs(name)}
     if not (options or below) or location.scheme not in store_options.KINDS:
         return location
     known = store_options.settled(location, store_options.given_again(location), below)
@@ -115,6 +130,8 @@ def _parsed(place: str | os.PathLike[str], absolute: bool) -> Location:
         return _of_path(text, absolute)
     if scheme in store_options.KINDS:
         return _of_store_url(scheme, rest)
+    if scheme == hdfs_options.SCHEME:
+        return _of_hdfs_url(rest, text)
     _backend(scheme, text)
     return _of_file_url(rest, text)
 
@@ -159,6 +176,20 @@ def _of_store_url(scheme: str, rest: str) -> Location:
     if _NO_KEY.search(rest) or any(part in (".", "..") for part in parts):
         raise Invalid(f"path {scheme + ':' + rest!r}: expected no '.', no '..' and no control characters")
     return Location(scheme, authority, "".join(f"/{part}" for part in parts))
+
+
+def _of_hdfs_url(rest: str, text: str) -> Location:
+    """``//HOST:PORT/PATH``, ``//NAMESERVICE/PATH``, or ``///PATH`` where ``fs.defaultFS`` says the rest."""
+    authority, slash, path = rest[2:].partition("/") if rest.startswith("//") else ("", rest[:1], rest[1:])
+    parts = [part for part in path.split("/") if part]
+    if slash != "/" or "@" in authority:
+        raise Invalid(
+            f"path {text!r}: expected hdfs://HOST:PORT/PATH, hdfs://NAMESERVICE/PATH or hdfs:///PATH; the"
+            " user is that of the Kerberos ticket, or HADOOP_USER_NAME"
+        )
+    if _NO_KEY.search(rest) or any(part in (".", "..") or ":" in part for part in parts):
+        raise Invalid(f"path {text!r}: expected no '.', no '..', no ':' and no control characters")
+    return Location(hdfs_options.SCHEME, authority, "".join(f"/{part}" for part in parts))
 
 
 def _of_file_url(rest: str, text: str) -> Location:

@@ -12,6 +12,7 @@ from mainstem.storage.files import file_info
 from mainstem.storage.links import has_links, links
 from mainstem.storage.location import Location
 from mainstem.storage.protocol import Content, FileInfo, Storage, Upload
+from mainstem.storage.renames import has_renames, renames
 from mainstem.storage.swaps import Tag, has_swaps, swappable
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class FolderStorage:
         self.base = f"{inner.base}/{folder}"
         self.links = has_links(inner)
         self.swaps = has_swaps(inner)
+        self.renames = has_renames(inner)
         self._folder = folder
 
     @property
@@ -110,6 +112,14 @@ class FolderStorage:
 
     def swap(self, path: str, data: Content, tag: Tag | None) -> Tag | None:
         return swappable(self.inner).swap(self.outer(path), data, tag)
+
+    # -- only where ``inner`` is HDFS ----------------------------------------------------------------
+
+    def rename_new(self, source: str, target: str) -> None:
+        renames(self.inner).rename_new(self.outer(source), self.outer(target))
+
+    def rename_over(self, source: str, target: str) -> None:
+        renames(self.inner).rename_over(self.outer(source), self.outer(target))
 
     # -- only where ``inner`` is a file system -------------------------------------------------------
 

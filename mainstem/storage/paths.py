@@ -239,6 +239,11 @@ def ticket(epoch: int, identity: str) -> str:
     return f"{FENCE}/ticket-{epoch}-{identity}"
 
 
+def swept(name: str) -> str:
+    """Where a fence that renames moves a marker or a ticket that it sweeps."""
+    return f"{FENCE}/swept-{name}"
+
+
 def newest_note(time: str) -> str:
     """Fence file that keeps a time that has left the timeline from being issued again."""
     return f"{FENCE}/newest-{time}"

@@ -23,6 +23,7 @@ from mainstem.options import stores
 from mainstem.options.declaration import Option, every_option
 from mainstem.storage import aws_credentials
 from mainstem.storage.hadoop_files import by_variable, hadoop_options
+from mainstem.storage.hdfs_options import is_of_hdfs
 from mainstem.storage.local_cache import LocalCache, default_folder
 from mainstem.storage.location import Location
 from mainstem.storage.memory_store import memory_store
@@ -78,7 +79,7 @@ class Settled(NamedTuple):
 
 def is_of_store(name: str) -> bool:
     """Whether an option belongs to a store, by its prefix."""
-    return name.startswith(stores.PREFIXES)
+    return name.startswith(stores.PREFIXES) or is_of_hdfs(name)
 
 
 def split(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:

@@ -21,6 +21,7 @@ from mainstem.publish.table_identity import check_table
 from mainstem.storage import paths, spellings
 from mainstem.storage.links import has_links
 from mainstem.storage.protocol import Storage
+from mainstem.storage.renames import has_renames
 from mainstem.storage.swaps import has_swaps
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.truetime.heartbeats import Heartbeats
@@ -178,10 +179,10 @@ def open_context(
     base = seams.storage.base
     config.check_writable(base)
     check_expressions(seams.storage, config)
-    if not has_links(seams.storage) and not has_swaps(seams.storage):
+    if not any(has(seams.storage) for has in (has_links, has_renames, has_swaps)):
         raise Unsupported(
-            "the storage has neither atomic hard links nor conditional puts, one of which the completion"
-            " fence needs",
+            "the storage has no atomic hard links, no renames that do not overwrite and no conditional puts,"
+            " one of which the completion fence needs",
             table=base,
         )
     zone = config.zone(options.zone)

@@ -61,7 +61,8 @@ Move = tuple[State, str]  # with what is broken by it, or ""
 class Model:
     """``old``: how many of the writers are of the version before; ``guard`` False takes the clock alone;
     ``torn_listings`` False makes listings atomic; ``unique`` False takes a number that may have been there
-    before; ``checks`` False does not ask for a greater marker."""
+    before; ``checks`` False does not ask for a greater marker. ``moves``: the fence of renames, where a
+    marker goes with its publication, or when a section leaves that did not publish."""
 
     writers: int
     tries: int
@@ -71,6 +72,7 @@ class Model:
     torn_listings: bool = True
     unique: bool = True
     checks: bool = True
+    moves: bool = False
 
     def start(self) -> State:
         writers = tuple(
@@ -234,6 +236,8 @@ def _newest(model: Model, state: State, index: int, w: Writer) -> Iterator[Move]
     base = state[2] if model.guard else 0
     for time in (base + 1, base + 2):
         yield _put(state, index, _next(model, w, TIME=time)), ""
+    if model.moves and w[OWN]:  # it has nothing to publish, and takes its marker back
+        yield _put(_without_marker(state, 1 << w[EPOCH]), index, _ended(w)), ""
 
 
 def _link(model: Model, state: State, index: int, w: Writer) -> Iterator[Move]:
@@ -244,6 +248,8 @@ def _link(model: Model, state: State, index: int, w: Writer) -> Iterator[Move]:
     broken = "out of order" if w[TIME] <= state[2] else ""
     if not (w[OLD] or w[OWN]):
         broken = "another's content"
+    if model.moves:
+        state = _without_marker(state, 1 << w[EPOCH])
     markers, used, _, writers = _put(state, index, _next(model, w))
     yield (markers, used, w[TIME], writers), broken
 

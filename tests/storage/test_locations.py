@@ -59,7 +59,8 @@ def test_a_local_path_may_have_a_colon_behind_its_first_slash(text: str) -> None
         ("s3a:///t", Invalid, "names no bucket: expected s3a://BUCKET/PATH"),
         ("S3://bucket/a/../t", Invalid, "no '..'"),
         ("abfss://@account.dfs.core.windows.net/t", Invalid, "names no bucket"),
-        ("hdfs://n:8020/t", Unsupported, "'hdfs'"),
+        ("viewfs://n/t", Unsupported, "'viewfs'"),
+        ("hdfs:t", Invalid, "hdfs:///PATH"),
         ("day:t", Unsupported, "'./day:t'"),
         ("C:\\t", Unsupported, "'c'"),
         ("file://host/x", Unsupported, "the host 'host'.*file:///x"),
@@ -123,7 +124,7 @@ def test_secrets_travel_by_the_name_of_a_variable_only(monkeypatch) -> None:
 
 
 def test_a_store_is_added_by_one_line(monkeypatch, tmp_path: Path) -> None:
-    assert list(BACKENDS) == ["file", *KINDS]
+    assert list(BACKENDS) == ["file", "hdfs", *KINDS]
     monkeypatch.setitem(BACKENDS, "mem", lambda location, sync: LocalStorage(str(tmp_path), sync=sync))
     assert storage_of(Location("mem", "", "/t")).base == str(tmp_path)
 

@@ -61,7 +61,7 @@ from mainstem.metadata.commits.partition_rows import Maintained, encoded_rows
 from mainstem.metadata.commits.taking_back import files_of, metadata_partition
 from mainstem.metadata.records.record_schema import commit_schema, schema_of_version
 from mainstem.publish.publisher import Ahead
-from mainstem.publish.staging import private_name, put_once
+from mainstem.publish.staging import is_same, private_name, put_once
 from mainstem.storage import maps, paths
 from mainstem.storage.protocol import Storage, Upload
 from mainstem.timeline.active import ActiveTimeline
@@ -166,7 +166,9 @@ class MetadataCommit:
         begun = f"{paths.METADATA_TIMELINE}/{self.instant}.{DELTACOMMIT}"
         self.storage.create_all([f"{begun}.{REQUESTED}", f"{begun}.{INFLIGHT}"])
         for log in self.logs:
-            if not put_once(self.storage, log.private, log.path):
+            if not put_once(self.storage, log.private, log.path) and not is_same(
+                self.storage, log.private, log.path
+            ):
                 self._check_same(log)
         return True
 

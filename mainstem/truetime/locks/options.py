@@ -29,6 +29,7 @@ from mainstem.options.locks import (
     WAIT_MS,
 )
 from mainstem.storage.backends import split_scheme
+from mainstem.storage.hdfs_options import SCHEME as HDFS
 from mainstem.truetime.locks.dynamodb_options import DynamoDBOptions
 from mainstem.truetime.locks.option_values import local_folder, shown, whole
 from mainstem.truetime.locks.storage_options import SCHEMES, StorageLockOptions
@@ -80,7 +81,11 @@ class LockOptions:
         provider = props.get(PROVIDER, default_provider(base)).strip()
         if provider not in PROVIDER.allowed:
             raise Unsupported(_unknown_provider(provider), table=base)
-        base = base.rstrip("/") if on_store and provider != FILE_SYSTEM else local_folder("base path", base)
+        in_hdfs = scheme == HDFS
+        if on_store and (in_hdfs or provider != FILE_SYSTEM):
+            base = base.rstrip("/")
+        else:
+            base = local_folder("base path", base)
         folder = posixpath.join(base, ".hoodie")
         zookeeper = None
         storage = StorageLockOptions.from_properties(props, base=base) if provider == STORAGE else None
@@ -90,7 +95,8 @@ class LockOptions:
                 props, base=base, implicit=provider == DYNAMODB_IMPLICIT
             )
         if provider == FILE_SYSTEM and props.get(FOLDER, "").strip():
-            folder = local_folder(FOLDER, props[FOLDER].strip())
+            given = props[FOLDER].strip()
+            folder = _hdfs_folder(base, given) if in_hdfs else local_folder(FOLDER, given)
         if provider in (EXPLICIT, IMPLICIT):
             zookeeper = ZooKeeperOptions.from_properties(props, base=base, implicit=provider == IMPLICIT)
         there = zookeeper or dynamodb
@@ -113,6 +119,18 @@ class LockOptions:
 def default_provider(base: str) -> str:
     """The lock of a table at ``base`` that needs no service: one that works there."""
     return STORAGE if split_scheme(base)[0] in SCHEMES else FILE_SYSTEM
+
+
+def _hdfs_folder(base: str, given: str) -> str:
+    """The folder of the lock file in the cluster of the table, below its base."""
+    root = base[: base.index("/", len(f"{HDFS}://"))]
+    folder = (given if given.startswith(f"{HDFS}:") else root + given).rstrip("/")
+    if not folder.startswith(f"{base}/"):
+        raise Unsupported(
+            f"{FOLDER}={shown(given)}: on HDFS the lock file lies in the table, in a folder below {base}",
+            table=base,
+        )
+    return folder
 
 
 def _identity(provider: str, base: str, folder: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mainstem.errors import Unsupported
 from mainstem.options.locks import FILE_SYSTEM, IN_PROCESS, PROVIDER, STORAGE
 from mainstem.storage.protocol import Storage
+from mainstem.storage.renames import has_renames
 from mainstem.storage.swaps import has_swaps, swappable
 from mainstem.truetime.clock import Clock
 from mainstem.truetime.locks.options import LockOptions
@@ -43,6 +44,10 @@ def open_lock(
                 table=options.base,
             )
         return StorageLock(options, options.storage, swappable(storage), clock=clock, random=random)
+    if storage is not None and has_renames(storage):
+        from mainstem.truetime.locks.rename_lock import RenameLock
+
+        return RenameLock(options, storage, clock=clock, random=random)
     from mainstem.truetime.locks.file_system import FileSystemLock
 
     return FileSystemLock(options, clock=clock, random=random)

@@ -62,7 +62,7 @@ def newest_before_sweep() -> list[Patch]:
 
     def early(self: Publisher, *given: Any) -> Any:
         listed = self._reader.load()
-        with patch.object(self._reader, "load", lambda: listed):
+        with patch.object(self._reader, "load", lambda *given: listed):
             return section(self, *given)
 
     return [patch.object(Publisher, "_section", early)]
