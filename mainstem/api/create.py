@@ -74,6 +74,7 @@ from mainstem.storage.backends import Place, location_of
 from mainstem.storage.folders import make_folder
 from mainstem.storage.protocol import Storage
 from mainstem.storage.store_options import split
+from mainstem.storage.swaps import has_swaps
 from mainstem.timeline.instant import parse_instant
 from mainstem.truetime.locks.options import default_provider
 from mainstem.truetime.seams import Seams
@@ -390,6 +391,8 @@ def put_table(seams: Seams, raw: Mapping[str, str]) -> str:
                 storage.put_new(path, data, durable=True)
             for folder in paths.INITIAL_FOLDERS:
                 make_folder(storage, folder)
+            if has_swaps(storage):
+                storage.put(paths.FIRST_OBJECT, b"", durable=True)
             identity = note_identity(storage, seams.random)
             _put_metadata(seams, TableConfig(raw), when)
             storage.settle([], [paths.FENCE, paths.OWN, paths.HOODIE], durable=True)
@@ -420,7 +423,8 @@ def refuse_what_is_there(storage: Storage) -> None:
     if _has_properties(storage):
         raise _exists(storage)
     found = [n for n in storage.names(paths.TIMELINE) if parse_instant(n) is not None]
-    found += [f"history/{n}" for n in storage.names(paths.HISTORY)]
+    archived = (n for n in storage.names(paths.HISTORY) if f"{paths.HISTORY}/{n}" != paths.FIRST_OBJECT)
+    found += [f"history/{n}" for n in archived]
     if not found:
         return
     if _has_properties(storage):

@@ -53,8 +53,9 @@ from mainstem.options.tables import (
     TIMEZONE,
 )
 from mainstem.storage import paths
-from mainstem.storage.backends import storage_of
+from mainstem.storage.backends import is_local, storage_of
 from mainstem.storage.location import Location
+from mainstem.storage.swaps import has_swaps, swappable
 
 _ARGUMENTS = (RECORD_KEY_FIELDS, ORDERING_FIELDS, PARTITION_FIELDS, BUCKETS, TABLE_NAME, TABLE_VERSION,
               TABLE_TYPE)  # fmt: skip
@@ -158,13 +159,23 @@ def _provide(table: Table, kind: str) -> None:
 
 def _key(options: Wanted) -> tuple[object, ...]:
     """What an open table depends on: its options and this very ``hoodie.properties`` file."""
+    location = options.location
     try:
-        found = os.stat(os.path.join(options.location.base, paths.PROPERTIES))
-        state: tuple[object, ...] = (found.st_ino, found.st_mtime_ns, found.st_size)
+        if is_local(location):
+            found = os.stat(os.path.join(location.path, paths.PROPERTIES))
+            state: tuple[object, ...] = (found.st_ino, found.st_mtime_ns, found.st_size)
+        else:
+            storage = storage_of(location)
+            if has_swaps(storage):
+                tagged = swappable(storage).read_tagged(paths.PROPERTIES)
+                state = (object(),) if tagged is None else tagged
+            else:
+                info = storage.stat(paths.PROPERTIES)
+                state = (object(),) if info is None else (info.mtime_ms, info.size)
     except OSError:  # being replaced by another writer: do not share what is read now
         state = (object(),)
     settings = tuple(sorted({**for_opening(options.passed), **options.table}.items()))
-    return (os.getpid(), options.location.base, settings, *state)
+    return (os.getpid(), location, settings, *state)
 
 
 def _opened(options: Wanted) -> Table:

@@ -29,17 +29,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from mainstem.errors import Unsupported
 from mainstem.flink.committer import folders
 from mainstem.flink.declared_columns import Shape, taken_apart
 from mainstem.flink.insert_target import Target, open_target, rehearsed
 from mainstem.flink.inserting import row_kinds
 from mainstem.flink.recovery import SINK_UID
 from mainstem.flink.statements import named, quoted
+from mainstem.storage.backends import is_local
 
 if TYPE_CHECKING:
     from pyflink.table import Table, TableEnvironment
 
     from mainstem.flink.declared_table import Declared
+    from mainstem.storage.location import Location
     from mainstem.writers.write_spec import WriteSpec
 
 _INSERT_ONLY = frozenset("I")
@@ -59,6 +62,7 @@ class Planned:
 
     def opened(self) -> Insert:
         """The INSERT with its table opened, or created if there is none."""
+        _check_file_system(self.declared.options.location)
         return self._bound(self.declared)
 
     def explain(self) -> str:
@@ -72,6 +76,25 @@ class Planned:
         shapes, expressions = taken_apart(target.columns, quoted)
         spec = target.table.staging_spec(target.columns, target.options.operation)
         return Insert(self.env, self.rows, target, self.changes, spec, tuple(shapes), tuple(expressions))
+
+
+def _check_file_system(location: Location) -> None:
+    """Flink's file sink writes the committables: it needs Flink's own file system for a store."""
+    from py4j.protocol import Py4JJavaError
+    from pyflink.java_gateway import get_gateway
+
+    if is_local(location):
+        return
+    jvm = get_gateway().jvm
+    try:
+        jvm.org.apache.flink.core.fs.FileSystem.get(jvm.java.net.URI.create(location.base))
+    except Py4JJavaError as error:
+        raise Unsupported(
+            f"Flink has no file system for {location.scheme}:// that works, which its checkpoints and the"
+            f" committables need: {str(error.java_exception)[:500]}. Install Flink's plugin for the store"
+            " (flink-s3-fs-hadoop, flink-gs-fs-hadoop, flink-azure-fs-hadoop) and give it the credentials",
+            table=location.base,
+        ) from None
 
 
 def plan_insert(env: TableEnvironment, rows: Table, declared: Declared) -> Planned:

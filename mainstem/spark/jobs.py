@@ -8,6 +8,10 @@ begins the transaction and leaves what the others need in the table:
   .hoodie/.mainstem/spark/<job>.lock   OS lock: one task at a time looks and begins (death frees it)
   .hoodie/.mainstem/spark/<job>.json   guard and ordinal; then the transaction's spec; then "ended"
 
+In an object store there is no lock: the record is swapped. A task notes that it begins; the others wait for
+it, and one of them begins in its place if that takes too long. Whoever finds that another one was first
+aborts what it has begun. The record holds no secrets: a process takes them from its own table.
+
 Tasks keep the heartbeat fresh while they run; the commit worker resumes the transaction. Old files of
 ended jobs are deleted, so their number stays bounded.
 """
@@ -27,7 +31,7 @@ from typing import Any
 import pyarrow as pa
 
 from mainstem.api.table import Table
-from mainstem.errors import CorruptTable, MainstemError
+from mainstem.errors import CorruptTable, MainstemError, Unsupported
 from mainstem.layout.key_generator import KeyGenerator
 from mainstem.layout.properties import load_config
 from mainstem.merge.rules import MergeRules
@@ -35,9 +39,10 @@ from mainstem.options import WriterOptions
 from mainstem.spark.batch_ids import GuardIds
 from mainstem.spark.options import WriteOptions
 from mainstem.storage import paths
-from mainstem.storage.backends import storage_of
+from mainstem.storage.backends import is_local, storage_of
 from mainstem.storage.folders import make_folder
 from mainstem.storage.location import Location
+from mainstem.storage.swaps import Tag, has_swaps, swappable
 from mainstem.truetime.clock import SystemClock
 from mainstem.writers.outcome import ALREADY_COMMITTED, Outcome
 from mainstem.writers.stream_guard import StreamGuard
@@ -46,6 +51,9 @@ from mainstem.writers.write_spec import WriteSpec, complete_rules
 
 FOLDER = f"{paths.OWN}/spark"
 _ENDED_MAX = 16
+# A task that began a transaction and has not said so for this long is taken for dead.
+_BEGINS_MS = 20_000
+_LOOKS_MS = 100
 _STALE_MS = 24 * 3600 * 1000
 _RECORD_BYTES_MAX = 16 * 1024 * 1024
 
@@ -53,13 +61,20 @@ _RECORD_BYTES_MAX = 16 * 1024 * 1024
 @dataclass(frozen=True)
 class Job:
     """The state of a job. ``spec``: set once the transaction has begun. ``earlier``: the instant that already
-    committed this batch, according to the guard."""
+    committed this batch, according to the guard. ``beginning``: in a store, a mark of the task that begins.
+    """
 
     guard: StreamGuard | None = None
     counted: StreamWrite | None = None
     spec: WriteSpec | None = None
     earlier: str | None = None
     ended: bool = False
+    beginning: str = ""
+
+    @property
+    def settled(self) -> bool:
+        """Whether no task needs to begin it any more."""
+        return self.spec is not None or self.earlier is not None or self.ended
 
 
 def job_name(seed: str) -> str:
@@ -87,13 +102,13 @@ class SharedJob:
         job = self._read()
         if job is not None:
             return job
-        with self._locked():
-            job = self._read()
+        with self._alone():
+            job, tag = self._tagged()
             if job is None:
                 job = Job()
                 if ids is not None:
                     job = self._guarded(ids, counted, looks)
-                self._write(job)
+                job = self._replace(job, tag)
             return job
 
     def _guarded(self, ids: GuardIds, counted: bool, looks: str) -> Job:
@@ -110,25 +125,56 @@ class SharedJob:
         ``schema``: columns and types of the rows, the same in every task.
         """
         job = self._read() or Job()
-        if job.spec is not None or job.earlier is not None or job.ended:
+        if job.settled:
             return job
-        with self._locked():
-            job = self._read() or Job()
-            if job.spec is not None or job.earlier is not None or job.ended:
+        with self._alone():
+            job, tag = self._my_turn()
+            if job.settled:
                 return job
-            self._sweep()
-            txn = self._table.begin(self._options.operation, guard=job.guard)
-            if txn.already_committed:
-                job = replace(job, earlier=txn.commit().instant)
+            try:
+                begun = self._begun(job, schema)
+            except BaseException:
+                if job.beginning:  # nobody needs to wait for this task
+                    self._replace(replace(job, beginning=""), tag)
+                raise
+            found = self._replace(begun, tag)
+            if found is not begun and begun.spec is not None:
+                self._table.resume(begun.spec, guard=begun.guard).abort()
+            return found
+
+    def _begun(self, job: Job, schema: pa.Schema) -> Job:
+        self._sweep()
+        txn = self._table.begin(self._options.operation, guard=job.guard)
+        if txn.already_committed:
+            return replace(job, earlier=txn.commit().instant)
+        try:
+            txn.declare(schema)
+        except BaseException:
+            txn.abort()
+            raise
+        return replace(job, spec=txn.detach())
+
+    def _my_turn(self) -> tuple[Job, Tag | None]:
+        """The job and its tag, once it is settled or this task is to begin it."""
+        job, tag = self._tagged()
+        if not self._swaps:
+            return job or Job(), None
+        waited_for, clock = "", SystemClock()
+        mine = f"{self._random.getrandbits(64):016x}"
+        until = 0.0
+        while not (job or Job()).settled:
+            job = job or Job()
+            if job.beginning != waited_for:
+                waited_for, until = job.beginning, clock.monotonic_ms() + _BEGINS_MS
+            if not job.beginning or clock.monotonic_ms() >= until:
+                job = replace(job, beginning=mine)
+                taken = swappable(self._storage).swap(self._path, encode_job(job), tag)
+                if taken is not None:
+                    return job, taken
             else:
-                try:
-                    txn.declare(schema)
-                except BaseException:
-                    txn.abort()
-                    raise
-                job = replace(job, spec=txn.detach())
-            self._write(job)
-            return job
+                clock.sleep_ms(_LOOKS_MS)
+            job, tag = self._tagged()
+        return job or Job(), tag
 
     @contextmanager
     def alive(self) -> Iterator[None]:
@@ -196,8 +242,9 @@ class SharedJob:
     def _end(self, job: Job, *, ok: bool) -> None:
         now_ms = time.time_ns() // 1_000_000
         try:
-            self._write(Job(ended=True))
-            self._storage.delete(f"{FOLDER}/{self._name}.lock")
+            self._storage.put(self._path, encode_job(Job(ended=True)), durable=False)
+            if not self._swaps:
+                self._storage.delete(f"{FOLDER}/{self._name}.lock")
         except OSError:
             pass  # swept later
         if job.counted is not None:
@@ -209,18 +256,49 @@ class SharedJob:
     def _path(self) -> str:
         return f"{FOLDER}/{self._name}.json"
 
+    @property
+    def _swaps(self) -> bool:
+        return has_swaps(self._storage)
+
     def _read(self) -> Job | None:
         try:
             data = self._storage.read(self._path, max_bytes=_RECORD_BYTES_MAX)
         except FileNotFoundError:
             return None
-        return decode_job(data, self._path, self._table.path)
+        return self._decoded(data)
 
-    def _write(self, job: Job) -> None:
-        self._storage.put(self._path, encode_job(job), durable=False)
+    def _tagged(self) -> tuple[Job | None, Tag | None]:
+        """The job, and the tag of its record where the storage has tags."""
+        if not self._swaps:
+            return self._read(), None
+        found = swappable(self._storage).read_tagged(self._path, max_bytes=_RECORD_BYTES_MAX)
+        return (None, None) if found is None else (self._decoded(found[0]), found[1])
+
+    def _decoded(self, data: bytes) -> Job:
+        job = decode_job(data, self._path, self._table.path)
+        if job.spec is None:
+            return job
+        return replace(job, spec=replace(job.spec, location=self._storage.location))
+
+    def _replace(self, job: Job, tag: Tag | None) -> Job:
+        """Write the job over the state of ``tag``; the job that is in force then, perhaps another one."""
+        if not self._swaps:
+            self._storage.put(self._path, encode_job(job), durable=False)
+        elif swappable(self._storage).swap(self._path, encode_job(job), tag) is None:
+            return self._read() or Job(ended=True)
+        return job
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _alone(self) -> Iterator[None]:
+        if self._swaps:  # what is written decides who was first
+            yield
+            return
+        if not is_local(self._storage.location):
+            raise Unsupported(
+                'df.write.format("mainstem") needs a local disk or a storage that swaps objects for what'
+                " its tasks share: write with mainstem.spark.write_batch or write_stream",
+                table=self._table.path,
+            )
         make_folder(self._storage, FOLDER)
         path = os.path.join(self._table.path, FOLDER, f"{self._name}.lock")
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
@@ -248,6 +326,7 @@ def encode_job(job: Job) -> bytes:
         "spec": _spec_record(job.spec) if job.spec else None,
         "earlier": job.earlier,
         "ended": job.ended,
+        "beginning": job.beginning,
     }
     return json.dumps(record, separators=(",", ":")).encode()
 
@@ -262,6 +341,7 @@ def decode_job(data: bytes, path: str, base: str) -> Job:
             _spec(record["spec"]) if record["spec"] else None,
             record["earlier"],
             bool(record["ended"]),
+            str(record.get("beginning", "")),
         )
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, MainstemError) as error:
         raise CorruptTable(
@@ -273,7 +353,8 @@ def decode_job(data: bytes, path: str, base: str) -> Job:
 
 def _spec_record(spec: WriteSpec) -> dict[str, object]:
     record = {one.name: getattr(spec, one.name) for one in fields(spec)}
-    parts = {"location": asdict(spec.location), "keys": asdict(spec.keys), "rules": spec.rules.record()}
+    location = {name: value for name, value in asdict(spec.location).items() if name != "texts"}
+    parts = {"location": location, "keys": asdict(spec.keys), "rules": spec.rules.record()}
     return record | parts
 
 

@@ -62,6 +62,10 @@ INDEX_DEFINITIONS = ".hoodie/.index_defs/index.json"
 # Only tables with consistent hashing, whose buckets are split and merged, have it.
 CONSISTENT_HASHING = ".hoodie/.bucket_index/consistent_hashing_metadata"
 
+# An empty object that a new table has in a store: there are no empty folders there, and Java lists the
+# timeline. It stands in a subfolder, where nobody takes it for an instant.
+FIRST_OBJECT = f"{HISTORY}/_folder_"
+
 # The folders that Hudi makes when it creates a table, in its order; hoodie.properties comes last.
 INITIAL_FOLDERS = (
     ".hoodie",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Protocol, cast
 
 from mainstem.errors import Unsupported
+from mainstem.storage.location import Location
 from mainstem.storage.protocol import Storage
 from mainstem.storage.swaps import Swappable, has_swaps
 
@@ -21,14 +22,15 @@ class ProbedStore(Storage, Swappable, Protocol):
         """The nonce that the object's last put carried."""
 
 
-_probed: set[str] = set()
+# By their options, too: one bucket's name may stand for two servers.
+_probed: set[Location] = set()
 
 
 def check_store(storage: Storage, folder: str, nonce: str) -> None:
     """``probe``, once in a process for each table; nothing for a store without swaps."""
-    if has_swaps(storage) and storage.base not in _probed:
+    if has_swaps(storage) and storage.location not in _probed:
         probe(cast(ProbedStore, storage), folder, nonce)
-        _probed.add(storage.base)
+        _probed.add(storage.location)
 
 
 def probe(storage: ProbedStore, folder: str, nonce: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 
 
-def read(path: Path) -> tuple[pa.Table | None, str | None]:
+def read(path: Path | str) -> tuple[pa.Table | None, str | None]:
     """``(rows, None)``, or ``(None, error text)``. No batches at all come back as no rows."""
     from hudi import HudiTableBuilder
 

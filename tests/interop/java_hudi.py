@@ -128,7 +128,8 @@ class JavaHudi:
 
     def __init__(
         self, *, cores: int = 2, memory: str = "2g", log: Path | None = None,
-        version: str = HUDI, jvm: str = "",
+        version: str = HUDI, jvm: str = "", settings: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
         if not PYTHON.exists():
             raise FileNotFoundError(
@@ -147,6 +148,8 @@ class JavaHudi:
                 **_environment(),
                 "MAINSTEM_HUDI_BUNDLE": BUNDLE + version,
                 "MAINSTEM_JVM_OPTIONS": jvm,
+                "MAINSTEM_SPARK_SETTINGS": json.dumps(dict(settings or {})),
+                **(environment or {}),
             },
         )
         self._files = 0

@@ -48,6 +48,7 @@ def _session(cores: int, memory: str, scratch: str):
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
+        **json.loads(os.environ.get("MAINSTEM_SPARK_SETTINGS", "{}")),
     }
     with open(os.path.join(scratch, "log4j2.properties"), "w", encoding="utf-8") as file:
         file.write(LOG4J)

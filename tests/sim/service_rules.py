@@ -18,6 +18,7 @@ from tests.sim.ledger import Group, Ledger, Row, group_of, user_columns
 from tests.sim.oracle import Mode
 from tests.sim.plain_format import HISTORY, TIMELINE, TimelineName
 from tests.sim.sim_storage import Disk
+from tests.sim.sim_store import Bucket
 from tests.sim.world import Violation
 
 
@@ -262,6 +263,9 @@ class ServiceRules:
         names = filter(None, map(plain.timeline_name, self.disk.folders[TIMELINE]))
         pending = [n for n in names if n.action == "deltacommit" and n.state == "requested"]
         for begun in (n.requested for n in pending):
+            late = isinstance(self.disk, Bucket) and not self.disk.exists(f".hoodie/.heartbeat/{begun}")
+            if late:  # a request that was carried out after its writer had taken it back
+                continue
             if begun < completion and begun not in self.ledger.commits:
                 raise Violation(
                     "archive", f"{name} goes, completed at {completion}, and the writer {begun} is in flight"

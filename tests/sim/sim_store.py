@@ -1,24 +1,26 @@
 """An object store in memory, with the semantics of a real one, and its faults.
 
-``mainstem.storage.object_store.ObjectStorage`` runs as it is, over the requests below, which stand for obstore and
-the store behind it. No renames, no links, no folders: a folder is what its objects' names say. An object is put
-whole or not at all and is durable at once, so a crash of the machine is the death of its processes.
+``mainstem.storage.object_store.ObjectStorage`` runs as it is, over the requests below, which stand for
+obstore and the store behind it. No renames, no links, no folders: a folder is what its objects' names say.
+An object is put whole or not at all and is durable at once, so a crash of the machine is the death of its
+processes.
 
 Each request is a scheduling point. What may happen to it, besides what happens to every call (the process is
 killed, stopped or interrupted before or after the effect):
 
-- ``error_before``: it never arrives, and the caller gets an error; ``throttle``: the same after a while, in which
-  the client has tried again and again
+- ``error_before``: it never arrives, and the caller gets an error; ``throttle``: the same after a while, in
+  which the client has tried again and again
 - ``error_after``: it takes effect, and the reply is lost
-- ``repeated``: the same, but the client sends it again by itself and hands out the second answer, as obstore does:
-  a condition is refused because of the own first try, a put overwrites what others put in between, a delete
-  removes what others made in between
-- ``late``: it is carried out up to ten minutes later, and nobody waits for the answer: its sender got an error, was
-  interrupted, or is dead
-- ``torn_listing``: a listing takes several requests; a name that is put or deleted meanwhile may be shown or not
+- ``repeated``: the same, but the client sends it again by itself and hands out the second answer, as obstore
+  does: a condition is refused because of the own first try, a put overwrites what others put in between, a
+  delete removes what others made in between
+- ``late``: it is carried out up to ten minutes later, and nobody waits for the answer: its sender got an
+  error, was interrupted, or is dead
+- ``torn_listing``: a listing takes several requests; a name that is put or deleted meanwhile may be shown or
+  not
 
-The store has a clock of its own. A tag is a hash of the content, as on S3: the same bytes have the same tag. Half
-of the stores tell whether a deleted object was there (Azure), half do not (S3).
+The store has a clock of its own. A tag is a hash of the content, as on S3: the same bytes have the same tag.
+Half of the stores tell whether a deleted object was there (Azure), half do not (S3).
 """
 
 from __future__ import annotations
@@ -65,15 +67,18 @@ class Stored(Inode):
 class Bucket(Disk):
     """What lies in the store, without scheduling and faults; checkers read it as they read a disk.
 
-    ``clock_ms`` is how far its clock is ahead of the world's, ``tells`` whether it says that a deleted object was not
-    there. ``travelling`` are requests whose effect is still to come.
+    ``clock_ms`` is how far its clock is ahead of the world's, ``tells`` whether it says that a deleted
+    object was not there. ``travelling`` are requests whose effect is still to come.
     """
+
+    #: whether requests of task attempts arrive late, too: one that lost may leave a file for other engines
+    late_tasks = False
 
     def __init__(self, world: World, *, clock_ms: float = 0.0, tells: bool = False) -> None:
         super().__init__(world)
         self.clock_ms = clock_ms
         self.tells = tells
-        self.travelling: dict[int, tuple[Process, Callable[[], object]]] = {}
+        self.travelling: dict[int, tuple[Process, Callable[[], object], str]] = {}
         #: who sent the request that is just carried out late
         self.sender: Process | None = None
         self._sent = 0
@@ -127,12 +132,20 @@ class Bucket(Disk):
             if inode is not None
         )
 
-    def travels(self, sender: Process, effect: Callable[[], object], delay_ms: float) -> None:
+    def travels(self, sender: Process, effect: Callable[[], object], path: str, delay_ms: float) -> None:
         """Carry a request out later; nobody waits for the answer."""
+        if "/" in sender.name and not self.late_tasks:
+            return
         self._sent += 1
         number = self._sent
-        self.travelling[number] = sender, effect
+        self.travelling[number] = sender, effect, path
         self.world.after(delay_ms, lambda: self._arrives(number))
+
+    def lose(self, instant: str) -> None:
+        """Requests about data files of this instant arrive no more: as after half an hour."""
+        for number, (_, _, path) in list(self.travelling.items()):
+            if f"_{instant}." in path and not path.startswith(".hoodie/"):
+                del self.travelling[number]
 
     def arrive(self) -> None:
         """All requests that still travel are carried out now."""
@@ -142,7 +155,7 @@ class Bucket(Disk):
     def _arrives(self, number: int) -> None:
         if number not in self.travelling:
             return
-        self.sender, effect = self.travelling.pop(number)
+        self.sender, effect, _ = self.travelling.pop(number)
         with suppress(OSError, BaseError):
             effect()
         self.sender = None
@@ -226,7 +239,7 @@ class Requests:
         self._world.note(f"{path} travels for {delay_ms:.0f} ms")
         self._world.counts.late += 1
         assert self._world.current is not None
-        self._bucket.travels(self._world.current.process, effect, delay_ms)
+        self._bucket.travels(self._world.current.process, effect, path, delay_ms)
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -241,9 +254,15 @@ class Requests:
         assert isinstance(found, Stored)
         millis = int(found.mtime) // 1000 * 1000 if whole_seconds else int(found.mtime)
         since = datetime.timedelta(milliseconds=millis)
-        time = datetime.datetime.fromtimestamp(0, datetime.timezone.utc) + since
+        time = datetime.datetime.fromtimestamp(0, datetime.UTC) + since
         size = len(found.data)
-        return {"path": self._key(path), "last_modified": time, "size": size, "e_tag": found.tag, "version": None}
+        return {
+            "path": self._key(path),
+            "last_modified": time,
+            "size": size,
+            "e_tag": found.tag,
+            "version": None,
+        }
 
     def get(self, store: object, key: str, *, options: dict[str, Any] | None = None) -> Answer:
         path, options = self._path(key), options or {}
@@ -258,7 +277,9 @@ class Requests:
                 data = data[-asked["suffix"] :]
             elif asked is not None:
                 data = data[asked[0] : asked[1]]
-            return Answer(self._meta(path, found, whole_seconds=True), found.attributes, b"" if head else data)
+            return Answer(
+                self._meta(path, found, whole_seconds=True), found.attributes, b"" if head else data
+            )
 
         return self._request("HEAD" if head else "GET", path, effect)
 
@@ -306,7 +327,9 @@ class Requests:
         world.sleep(rng.random() ** 2 * 50)
         then = again()
         both = {name: then[name] for name in sorted(shown.keys() & then.keys())}
-        lucky = {name: {**shown, **then}[name] for name in sorted(shown.keys() ^ then.keys()) if rng.random() < 0.5}
+        lucky = {
+            name: {**shown, **then}[name] for name in sorted(shown.keys() ^ then.keys()) if rng.random() < 0.5
+        }
         return both | lucky
 
     def list(self, store: object, key: str | None, **how: Any) -> Listing:
@@ -322,7 +345,14 @@ class Requests:
     # -- writing ----------------------------------------------------------------------------------
 
     def put(
-        self, store: object, key: str, content: Any, *, attributes: dict[str, str], mode: Any, use_multipart: bool
+        self,
+        store: object,
+        key: str,
+        content: Any,
+        *,
+        attributes: dict[str, str],
+        mode: Any,
+        use_multipart: bool,
     ) -> dict[str, Any]:
         path, data = self._path(key), bytes(content)
 
@@ -338,7 +368,9 @@ class Requests:
             made = self._bucket.store(path, data, attributes, mode=how)
             return {"e_tag": made.tag, "version": None}
 
-        kind = {"create": "PUT new", "overwrite": "PUT"}.get(mode, "SWAP") if isinstance(mode, str) else "SWAP"
+        kind = (
+            {"create": "PUT new", "overwrite": "PUT"}.get(mode, "SWAP") if isinstance(mode, str) else "SWAP"
+        )
         return self._request(kind, path, effect, writes=True)
 
     def delete(self, store: object, keys: str | Sequence[str]) -> None:

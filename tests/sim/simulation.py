@@ -6,7 +6,6 @@ import itertools
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-
 from unittest.mock import patch
 
 from mainstem.errors import Invalid, LeaseLost, LockUnavailable, MainstemError, Unavailable
@@ -68,7 +67,8 @@ class Simulation:
         if body == "store" and given is None:
             drawn = drawn.on_a_store(random.Random(f"store of {self.scenario}/{seed}"))
         self.body = body
-        #: of some stores' tables the lock lies in the table: writers of an exclusive one do without it. Whoever
+        #: of some stores' tables the lock lies in the table: writers of an exclusive one do without it.
+        #: Whoever
         #: declares a table exclusive that another engine writes has no order between the two until it is seen
         lies_in_table = body == "store" and self.fenced and random.Random(f"lock of {seed}").random() < 0.6
         self.lock_identity = f"storage:{LOCK_PATH}" if lies_in_table else SimLock.identity
@@ -80,7 +80,10 @@ class Simulation:
         if log:
             self.world.log = []
         self.random = self.world.random
-        self.disk = Disk(self.world) if body == "disk" else drawn_bucket(self.world, f"{self.scenario}/{seed}")
+        if body == "disk":
+            self.disk = Disk(self.world)
+        else:
+            self.disk = drawn_bucket(self.world, f"{self.scenario}/{seed}")
         self.base = f"/simulated/{next(_bases)}"
         self.lock = LockService(self.world, self.session_ms)
         self.watch = Watch(self.world, self.disk, fenced=self.fenced)

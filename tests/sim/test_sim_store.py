@@ -14,7 +14,9 @@ from tests.sim.world import Faults, World
 from tests.storage.store_contract import CONTRACT
 
 #: without threads, which nothing in the simulated world may use
-OF_ONE = [contract for contract in CONTRACT if contract.__name__ != "one_of_many_wins_a_put_and_no_swap_is_lost"]
+OF_ONE = [
+    contract for contract in CONTRACT if contract.__name__ != "one_of_many_wins_a_put_and_no_swap_is_lost"
+]
 
 
 def a_world(**faults: Any) -> tuple[World, Bucket, SimStore]:

@@ -7,6 +7,7 @@ real folder; no Spark session is started.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,9 +17,11 @@ pytest.importorskip("pyspark")
 import mainstem
 from mainstem.api.job_table import open_or_create
 from mainstem.errors import CorruptTable
+from mainstem.spark import jobs
 from mainstem.spark.batch_ids import GuardIds
 from mainstem.spark.jobs import FOLDER, Job, SharedJob, decode_job, encode_job
 from mainstem.spark.options import WriteOptions
+from mainstem.storage.memory_store import forget
 from mainstem.writers.write_task import write_task
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
@@ -30,7 +33,7 @@ OPTIONS = {
 }
 
 
-def _job(path: Path, name: str = "job") -> SharedJob:
+def _job(path: Path | str, name: str = "job") -> SharedJob:
     options = WriteOptions.parse(OPTIONS, path=str(path))
     return SharedJob(open_or_create(options, SCHEMA), options, name)
 
@@ -139,3 +142,96 @@ def test_new_columns_and_wider_types_of_a_dataframe_are_in_the_schema_before_any
         job.enter(None, counted=False, looks="")
         job.begin(pa.schema([*wider, ("t", pa.time64("us"))]))
     assert [i for i in table.timeline() if not i.is_completed] == []
+
+
+# -- in an object store --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    yield "memory://jobs/t"
+    forget("jobs")
+
+
+def test_in_a_store_one_task_begins_and_the_others_wait_for_it(url: str) -> None:
+    _job(url)
+    found: list[Job] = []
+
+    def task() -> None:
+        job = _job(url)
+        job.enter(_ids(), counted=True, looks="upsert(id,v)")
+        found.append(job.begin(SCHEMA))
+
+    threads = [threading.Thread(target=task) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({job.spec.instant for job in found if job.spec}) == 1 and len(found) == 6
+    assert len(mainstem.open_table(url).timeline()) == 1, "nobody began another one"
+    results = [_write(job, range(10 * n, 10 * n + 10), n) for n, job in enumerate(found)]
+    outcome = _job(url).commit(results[:5])
+    assert outcome is not None and (outcome.status, outcome.rows) == ("committed", 50)
+    assert mainstem.open_table(url).scan().to_arrow().num_rows == 50
+
+
+def test_in_a_store_a_task_that_is_slow_to_begin_is_overtaken_and_takes_its_own_back(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "_BEGINS_MS", 1)
+    slow, other = _job(url), _job(url)
+    slow.enter(None, counted=True, looks="")
+    begun: list[Job] = []
+    real = SharedJob._begun
+
+    def stands_still(self: SharedJob, job: Job, schema: pa.Schema) -> Job:
+        made = real(self, job, schema)
+        if self is slow:
+            begun.append(made)
+            begun.append(other.begin(SCHEMA))
+        return made
+
+    monkeypatch.setattr(SharedJob, "_begun", stands_still)
+    found = slow.begin(SCHEMA)
+    assert found.spec is not None and begun[0].spec is not None and begun[1].spec is not None
+    assert found.spec.instant == begun[1].spec.instant != begun[0].spec.instant
+    pending = [i.requested for i in mainstem.open_table(url).timeline() if not i.is_completed]
+    assert pending == [found.spec.instant]
+
+
+def test_in_a_store_a_task_that_fails_to_begin_lets_others_begin_at_once(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _job(url).enter(None, counted=True, looks="")
+    with monkeypatch.context() as patch:
+        patch.setattr(SharedJob, "_begun", lambda *_: pytest.fail("no"))
+        with pytest.raises(BaseException, match="no"):
+            _job(url).begin(SCHEMA)
+    monkeypatch.setattr(jobs, "_BEGINS_MS", 1e12)
+    assert _job(url).begin(SCHEMA).spec is not None
+
+
+def test_the_record_of_a_job_holds_no_secrets_and_its_readers_have_their_own(url: str) -> None:
+    secret = {**OPTIONS, "fs.s3a.secret.key": "hidden"}
+
+    def job() -> SharedJob:
+        options = WriteOptions.parse(secret, path=url)
+        return SharedJob(open_or_create(options, SCHEMA), options, "job")
+
+    job().enter(None, counted=True, looks="")
+    assert job().begin(SCHEMA).spec is not None
+    storage = mainstem.open_table(url).opened.seams.storage
+    (name,) = storage.names(FOLDER)
+    assert b"hidden" not in storage.read(f"{FOLDER}/{name}", max_bytes=1 << 20)
+    read = job()._read()
+    assert read is not None and read.spec is not None
+    assert read.spec.location.option_values()["fs.s3a.secret.key"] == "hidden"
+
+
+def test_a_table_in_a_store_stays_open_until_its_properties_change(url: str) -> None:
+    options = WriteOptions.parse(OPTIONS, path=url)
+    open_or_create(options, SCHEMA)
+    first = open_or_create(options, SCHEMA)
+    assert open_or_create(options, SCHEMA) is first
+    mainstem.open_table(url).create_index("files")
+    assert open_or_create(options, SCHEMA) is not first

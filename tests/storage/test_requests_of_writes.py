@@ -1,7 +1,7 @@
 """Goal: a commit to a table in an object store makes few requests, and few of them while others are kept out.
 
-Method: the requests of an upsert of two log files, with the table open, in a store in memory: where
-mainstem writes alone and beside another engine, with and without a metadata table. docs/stores.md says the same numbers.
+Method: the requests of an upsert of two log files, with the table open, in a store in memory: where mainstem
+writes alone and beside another engine, with and without a metadata table. docs/stores.md has the numbers.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Goal: Spark reads a table from a bucket in tasks, with credentials that travel as names of variables, and
-does not write to it.
+"""Goal: Spark reads a table from a bucket in tasks, with credentials that travel as names of variables.
 
 Method: a golden table on MinIO, a local Spark session, which starts after the variable is set.
 """
@@ -39,9 +38,3 @@ def test_spark_reads_what_python_reads(options: dict[str, str], spark: Any, tmp_
     found = sorted(map(str, read.toArrow().to_pylist()))
     local = mainstem.open_table(unpack(NAME, tmp_path)).scan().to_arrow()
     assert found == sorted(map(str, local.to_pylist())) and found
-
-
-def test_spark_does_not_write(options: dict[str, str], spark: Any) -> None:  # noqa: F811
-    rows = spark.read.format("mainstem").options(**options).load(f"s3a://bucket/{NAME}").limit(1)
-    with pytest.raises(Exception, match="read, not written"):
-        rows.write.format("mainstem").mode("append").options(**options).save(f"s3a://bucket/{NAME}")

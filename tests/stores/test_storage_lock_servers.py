@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import signal
 import subprocess
 import threading
@@ -27,8 +26,8 @@ from mainstem.truetime.locks.providers import open_lock
 from mainstem.truetime.locks.storage_lock import StorageLock
 from tests.servers import object_stores as stores
 from tests.servers.zookeeper import NoJava, find_java, spark_jars
+from tests.stores.jars import lock_classes
 
-SOURCES = Path(__file__).with_name("java")
 TURNS = 8
 
 
@@ -122,27 +121,13 @@ class Java:
 @pytest.fixture(scope="module")
 def classes(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The class path: Hudi's bundle, AWS's client, Spark's Hadoop, and our two classes."""
-    javac, mvn = shutil.which("javac"), shutil.which("mvn")
-    jars = stores.PROGRAMS / "lock-jars"
     try:
         spark = spark_jars()
         find_java()
     except NoJava as error:
         pytest.skip(str(error))
-    if javac is None or (mvn is None and not jars.is_dir()):
-        pytest.skip("needs javac and Maven")
-    if not jars.is_dir():
-        coming = jars.with_name("lock-jars-coming")
-        subprocess.run(
-            [mvn, "-q", "-B", "-f", str(SOURCES / "pom.xml"), "dependency:copy-dependencies",
-             f"-DoutputDirectory={coming}"], check=True,
-        )  # fmt: skip
-        coming.rename(jars)
-    made = tmp_path_factory.mktemp("classes")
-    subprocess.run(
-        [javac, "-nowarn", "-d", str(made), "-cp", f"{jars}/*", *map(str, SOURCES.glob("*.java"))], check=True
-    )
-    return f"{made}:{jars}/*:{spark}/*"
+    found, made = lock_classes(tmp_path_factory)
+    return f"{made}:{found}/*:{spark}/*"
 
 
 @pytest.fixture(scope="module")

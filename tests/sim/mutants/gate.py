@@ -12,18 +12,15 @@ from mainstem.publish.fence import Notes
 from mainstem.publish.gate import Gate, Item
 from mainstem.publish.gate_fence import GateEpoch, GateFence, _GateObject
 from mainstem.publish.publisher import Publisher
-from mainstem.services import archive_plan, claim
+from mainstem.services import archive_plan
 from mainstem.storage import paths
 from mainstem.storage.object_store import ObjectStorage
 from mainstem.storage.swaps import Tag
-from mainstem.truetime import heartbeats
 from mainstem.writers.append import BucketAppender
-from mainstem.writers.transaction import Transaction
 from tests.sim.mutants.mutant import Patch, nothing, seeded_bug
 from tests.sim.world import Faults
 
 # Mixtures in which one kind of trouble is frequent.
-HESITANT = Faults(pause_before="SWAP", pause_ms_max=500)
 LATER = Faults(late=0.08)
 LATE = Faults(late=0.03, error_after=0.02, repeated=0.02, skew_ms=50)
 DYING = Faults(crash_after=r"^SWAP .*/gate\.json$", crash_after_often=0.2, skew_ms=50)
@@ -133,7 +130,9 @@ def data_goes_first() -> list[Patch]:
     return [patch.object(GateEpoch, "publish", publish)]
 
 
-@seeded_bug("whoever drops contents of decisions drops those of others, too", "publishers", DYING, body="store")
+@seeded_bug(
+    "whoever drops contents of decisions drops those of others, too", "publishers", DYING, body="store"
+)
 def contents_of_others_are_dropped() -> list[Patch]:
     def drop(self: GateEpoch, items: Sequence[Item]) -> None:
         storage = self._object.storage
@@ -141,18 +140,6 @@ def contents_of_others_are_dropped() -> list[Patch]:
             gate_fence.delete_quietly(storage, f"{paths.DECIDED}/{name}")
 
     return [patch.object(GateEpoch, "_drop", drop)]
-
-
-@seeded_bug("contents that no decision names are swept, whatever epoch they are for", "tables", HESITANT, body="store")
-def contents_are_swept_too_early() -> list[Patch]:
-    def sweep(self: GateFence) -> None:
-        storage = self._gate.storage
-        named = {item.prepared for item in self._gate.read()[0].pending}
-        for name in storage.names(paths.DECIDED):
-            if f"{paths.DECIDED}/{name}" not in named:
-                storage.delete(f"{paths.DECIDED}/{name}")
-
-    return [patch.object(GateFence, "sweep", sweep)]
 
 
 @seeded_bug("the archive's version is switched without a decision", "archives", body="store")
@@ -167,16 +154,20 @@ def replaced_without_a_decision() -> list[Patch]:
 
 @seeded_bug("a refused condition is always one's own success", "publishers", CROWDED, body="store")
 def every_refusal_is_a_success() -> list[Patch]:
-    whole = ObjectStorage.swap
+    def blind(whole: Any) -> Any:
+        def swap(self: ObjectStorage, path: str, data: Any, tag: Any) -> Any:
+            found = whole(self, path, data, tag)
+            return found if found is not None else (self._nonce_and_tag(path) or (None, None))[1]
 
-    def swap(self: ObjectStorage, path: str, data: Any, tag: Any) -> Any:
-        found = whole(self, path, data, tag)
-        return found if found is not None else (self._nonce_and_tag(path) or (None, None))[1]
+        return swap
 
-    return [patch.object(ObjectStorage, "swap", swap)]
+    names = ("swap", "swap_once")
+    return [patch.object(ObjectStorage, name, blind(getattr(ObjectStorage, name))) for name in names]
 
 
-@seeded_bug("a store's put carries no nonce: one's own second try is somebody else", "tables", CROWDED, body="store")
+@seeded_bug(
+    "a store's put carries no nonce: one's own second try is somebody else", "tables", CROWDED, body="store"
+)
 def no_nonce() -> list[Patch]:
     whole = ObjectStorage._nonce_and_tag
 
@@ -195,37 +186,15 @@ def heartbeats_come_back() -> list[Patch]:
     return [patch.object(ObjectStorage, "renew", renew)]
 
 
-@seeded_bug("whole seconds of a store are taken for milliseconds: the living are rolled back", "logs", Faults(skew_ms=50), body="store")
-def whole_seconds_forgotten() -> list[Patch]:
-    return [patch.object(heartbeats, "_WHOLE_SECONDS_MS", 0)]
-
-
-@seeded_bug("an interrupted commit judges by the timeline alone, and deletes its files", "tables", INTERRUPTED,
-            body="store")  # fmt: skip
+@seeded_bug("an interrupted commit judges by the timeline alone, and deletes its files", "tables",
+            INTERRUPTED, body="store")  # fmt: skip
 def doubt_is_not_ended() -> list[Patch]:
     return [patch.object(Publisher, "end_doubt", nothing)]
 
 
-@seeded_bug("a commit does not look whether an interrupted one of its own was carried out", "tables",
-            Faults(interrupt=0.03, impolite=1.0), body="store")  # fmt: skip
-def own_completion_unseen() -> list[Patch]:
-    whole = Transaction._may_complete
-
-    def blind(self: Transaction, section: Any) -> Any:
-        decision = whole(self, section)
-        mine = isinstance(decision, type(None)) or getattr(decision, "instant", "") != self.instant
-        return decision if mine else None
-
-    return [patch.object(Transaction, "_may_complete", blind)]
-
-
-@seeded_bug("the store's time is read from a private file, which has none: no claim ever expires", "compactions",
-            Faults(crash=0.02), body="store")  # fmt: skip
-def claims_never_expire() -> list[Patch]:
-    return [patch.object(claim, "store_now_ms", lambda ctx, time: 0)]
-
-
-@seeded_bug("a plan stays although another one became visible by the entry", "restores", DYING, body="store")
+@seeded_bug(
+    "a plan stays although another one became visible by the entry", "compactions", DYING, body="store"
+)
 def plans_decided_before_unseen() -> list[Patch]:
     def changed(before: Any, after: Any) -> bool:
         return {i.file_name for i in before.completed} != {i.file_name for i in after.completed}
@@ -253,18 +222,6 @@ def markers_after_files() -> list[Patch]:
             Faults(late=0.08, error_after=0.03), body="store")  # fmt: skip
 def archived_twice() -> list[Patch]:
     return [patch.object(archive_plan, "_already_archived", lambda state: ([], []))]
-
-
-@seeded_bug("only the first file of a decision is carried out", "indexed", DYING, body="store")
-def first_file_only() -> list[Patch]:
-    whole = _GateObject.carry_out
-
-    def first(self: _GateObject, gate: Gate, read_ms: float) -> Any:
-        short = Gate(**{**gate.__dict__, "pending": gate.pending[:1]})
-        _, listed = whole(self, short, read_ms)
-        return gate, listed
-
-    return [patch.object(_GateObject, "carry_out", first)]
 
 
 @seeded_bug("a decision is put twice: under a second name after doubt", "publishers", LATE, body="store")
