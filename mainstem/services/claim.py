@@ -14,6 +14,7 @@ from mainstem.publish.staging import prepared
 from mainstem.storage import paths
 from mainstem.storage.swaps import has_swaps
 from mainstem.writers.context import WriterContext
+from mainstem.writers.plans_that_came_back import is_archived_plan
 
 
 @contextmanager
@@ -45,6 +46,8 @@ def claim(ctx: WriterContext, time: str) -> bool:
     """
     try:
         ctx.check_same_table()  # the plan may belong to a table created here since
+        if is_archived_plan(ctx, time):
+            return False
         return ctx.heartbeats.claim(time, lambda: store_now_ms(ctx, time))
     except OSError as error:
         raise Unavailable(

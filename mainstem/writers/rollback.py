@@ -54,6 +54,7 @@ from mainstem.timeline.plans import (
 from mainstem.timeline.restore_records import being_restored, pending_restores
 from mainstem.writers.context import WriterContext
 from mainstem.writers.leftovers import sweep_leftovers
+from mainstem.writers.plans_that_came_back import forget
 from mainstem.writers.write_task import marked_files
 
 _INGESTION = (COMMIT, DELTACOMMIT, REPLACECOMMIT)
@@ -98,6 +99,8 @@ def _roll_back_all(ctx: WriterContext, *, thorough: bool) -> list[RolledBackInst
     timeline = ctx.publisher.timeline()
     if pending_restores(timeline):
         return []  # the restore removes dead instants, and a Java restore its rollbacks too
+    if forget(ctx, timeline):
+        timeline = ctx.publisher.timeline()
     pending = [i for i in timeline.pending if i.action == ROLLBACK]
     done = [r for r in (_resume(ctx, i, timeline) for i in pending) if r is not None]
     timeline = ctx.publisher.timeline()
