@@ -1,12 +1,14 @@
 """Goal: a commit to a table in an object store makes few requests, and few of them while others are kept out.
 
 Method: the requests of an upsert of two log files, with the table open, in a store in memory: where mainstem
-writes alone and beside another engine, with and without a metadata table.
+writes alone and beside another engine, with and without a metadata table. docs/stores.md has the numbers.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -103,3 +105,28 @@ def test_once_another_engine_was_seen_every_section_takes_the_lock(requests) -> 
     table.upsert(rows(9))
     assert ("put", f"t/{LOCK_PATH}") in requests.log
     assert table.scan().to_arrow().column("v").to_pylist() == [9] * 3
+
+
+def on_the_page(rows_of: str) -> dict[str, int]:
+    """What docs/stores.md says that this kind of commit costs."""
+    text = (Path(__file__).parents[2] / "docs" / "stores.md").read_text(encoding="utf-8")
+    (cells,) = re.findall(rf"^\| {re.escape(rows_of)} \|([0-9 |]+)\|", text, re.MULTILINE)
+    return dict(zip(("put", "get", "list", "delete", "all"), map(int, cells.split("|")), strict=False))
+
+
+PAGE = [
+    ("mainstem alone (`exclusive`)", False, ALONE),
+    ("the same with a metadata table", True, ALONE),
+    ("mainstem, others may write", False, SHARED),
+    ("the same with a metadata table, others may write", True, SHARED),
+]
+
+
+@pytest.mark.parametrize(("rows_of", "metadata", "options"), PAGE, ids=[one[0] for one in PAGE])
+def test_a_commit_costs_what_the_page_of_stores_says(requests, rows_of, metadata, options) -> None:
+    table = table_with(metadata, options)
+    requests.made.clear()
+    table.upsert(rows(9))
+    made = {"list_with_delimiter": "list"}
+    counted = {made.get(kind, kind): number for kind, number in requests.made.items()}
+    assert {**counted, "all": sum(counted.values())} == on_the_page(rows_of)
