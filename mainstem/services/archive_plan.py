@@ -315,6 +315,16 @@ class Subject:
         """Folder of the active timeline."""
         return self.path(paths.TIMELINE)
 
+    def rest(self) -> None:
+        """Do not look for a while: whatever could be archived is too young."""
+        clock = self.ctx.seams.clock
+        self.ctx.archiving_rests_until[self.folder] = clock.monotonic_ms() + self.options.rest_ms / 30
+
+    @property
+    def rests(self) -> bool:
+        """Whether a look for what is due would find it too young."""
+        return self.ctx.seams.clock.monotonic_ms() < self.ctx.archiving_rests_until.get(self.folder, 0.0)
+
     def state(self, data: ActiveTimeline | None = None) -> TableState | None:
         """The table's state now; None if it is gone. ``data``: the data table's timeline, if listed."""
         storage, config = self.ctx.seams.storage, self.ctx.config
@@ -355,6 +365,8 @@ class ArchivePlan:
         young = _young(subject) if chosen else set()
         sure = takewhile(lambda i: i.requested not in doubtful and i.file_name not in young, chosen)
         waiting = [i for i in sure if i.file_name not in known]
+        if young and not waiting:
+            subject.rest()
         fresh = waiting[: _round_size(len(chosen))]
         return cls(state, manifest, fresh, stale, len(waiting)) if fresh or stale else None
 

@@ -119,6 +119,8 @@ def archive(subject: Subject, *, if_due: bool, progress: Progress = silent) -> A
     """``run`` for any timeline of the table."""
     ctx = subject.ctx
     done: Archived | None = None
+    if if_due and subject.rests:
+        return None
     advice = "every instant is on the active timeline or archived, run it again"
     with naming(ctx.base, "archiving did not end", advice):
         listed = load_timeline(ctx.seams.storage, subject.timeline)

@@ -62,6 +62,8 @@ class WriterContext:
     after_commit: Callable[[ActiveTimeline], None] | None = None
     #: the table's properties as this process read them last, and under which section
     last_read: tuple[object, TableConfig] | None = None
+    #: folder of a table -> when its instants may be old enough to archive (monotonic ms)
+    archiving_rests_until: dict[str, float] = field(default_factory=dict)
     #: what was found to mean the same as ``config``
     agreed: TableConfig | None = None
 

@@ -130,3 +130,15 @@ def test_a_commit_costs_what_the_page_of_stores_says(requests, rows_of, metadata
     made = {"list_with_delimiter": "list"}
     counted = {made.get(kind, kind): number for kind, number in requests.made.items()}
     assert {**counted, "all": sum(counted.values())} == on_the_page(rows_of)
+
+
+def test_instants_that_are_too_young_to_be_archived_do_not_make_each_commit_dearer(requests) -> None:
+    table = table_with(True, SHARED)
+    for number in range(3, 40):
+        table.upsert(rows(number))
+    spent = []
+    for number in range(40, 44):
+        requests.made.clear()
+        table.upsert(rows(number))
+        spent.append(sum(requests.made.values()))
+    assert max(spent) <= 34, spent

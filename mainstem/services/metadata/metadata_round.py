@@ -13,11 +13,13 @@ from collections.abc import Iterator
 from mainstem.errors import naming
 from mainstem.layout.properties import load_config
 from mainstem.metadata.metadata_partitions import has_metadata
+from mainstem.services.archive_plan import Subject
 from mainstem.services.archiving import Archived
 from mainstem.services.clean_plan import CleanOptions, Frees
 from mainstem.services.cleaning import Cleaned
 from mainstem.services.compaction import Compaction
 from mainstem.services.metadata import metadata_archiving, metadata_cleaning, metadata_compaction
+from mainstem.storage import paths
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.writers.context import WriterContext
 
@@ -64,4 +66,6 @@ class MetadataDue:
             return True
         if metadata_cleaning.is_due(own, self._clean) and self._frees(own, now):
             return True
+        if Subject(ctx, self._archive, paths.METADATA).rests:
+            return False
         return metadata_archiving.is_due(own, data, self._archive, now)
