@@ -51,6 +51,7 @@ TWO := -n 2 --dist loadfile
 
 test: setup-dev ## all tests but those that need Java Hudi or other versions; 15 minutes
 	@failed=0; $(ENVIRONMENT) run dev -- -m pytest $(OTHERS) $(TWO) -q $(ARGS) || [ $$? = 5 ] || failed=1; \
+	$(ENVIRONMENT) run dev -- -m pytest tests/writers --objects $(TWO) -q $(ARGS) || [ $$? = 5 ] || failed=1; \
 	$(ENVIRONMENT) run dev -- -m pytest $(ALONE) --ignore=$(KILLS) -q $(ARGS) || [ $$? = 5 ] || failed=1; exit $$failed
 
 # Left out: what no version can change (models, simulation, processes) and most of the slow tests.
@@ -75,7 +76,7 @@ again:
 	$(ENVIRONMENT) run $$group -- -m pytest -q $(ARGS) || failed=1; done; exit $$failed
 
 MOTO := tests/stores/test_dynamodb_lock.py
-stores: setup-dev ## object stores and HDFS: real servers are installed, and tables live on them; 8 minutes
+stores: setup-dev ## object stores and HDFS: real servers are installed, and tables live on them; 12 minutes
 	@$(PYTHON) scripts/stores.py
 	@$(ENVIRONMENT) install moto
 	@failed=0; $(ENVIRONMENT) run dev -- -m pytest tests/stores --ignore=$(MOTO) -q $(ARGS) || failed=1; \

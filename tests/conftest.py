@@ -82,9 +82,12 @@ def objects_for_paths(pytestconfig: pytest.Config) -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    of_a_disk = items and (items[0].config.getoption("--objects") or items[0].config.getoption("--renames"))
     for item in items:
         if _looks_for_losses(item.path):
             item.add_marker("nothing_lost")
+        if of_a_disk and item.get_closest_marker("disk"):
+            item.add_marker(pytest.mark.skip(reason="it is about how a disk does it"))
         for mark in item.iter_markers("supports"):
             if len(mark.args) != 2 or mark.kwargs or mark.args[0] not in GROUPS:
                 raise pytest.UsageError(
@@ -126,7 +129,8 @@ class _Outcomes:
     """``again``: names of tests that failed. ``final``: of what failed for good. ``running-*``: one is there
     as long as a run has not come to its end, ``ended-*`` afterwards; one without a test never does."""
 
-    def __init__(self, folder: Path, root: Path) -> None:
+    def __init__(self, folder: Path, root: Path, *, repeats: bool = True) -> None:
+        self.repeats = repeats  # alone a test would run as on a disk
         folder.mkdir(parents=True, exist_ok=True)
         number, running = tempfile.mkstemp(prefix="running-", dir=folder)
         os.close(number)
@@ -144,7 +148,8 @@ class _Outcomes:
         if report.failed:
             # Of a test in which a process of xdist died nothing is known but its name.
             lost = _looks_for_losses(self.root / report.nodeid.partition("::")[0])
-            self._note("final" if lost or "nothing_lost" in report.keywords else "again", report.nodeid)
+            final = lost or "nothing_lost" in report.keywords or not self.repeats
+            self._note("final" if final else "again", report.nodeid)
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
@@ -170,4 +175,5 @@ def pytest_configure(config: pytest.Config) -> None:
     if path := config.getoption("--support-report"):
         config.pluginmanager.register(_SupportReport(Path(path).absolute()))
     if path := config.getoption("--outcomes"):
-        config.pluginmanager.register(_Outcomes(Path(path).absolute(), config.rootpath))
+        repeats = not config.getoption("--objects")
+        config.pluginmanager.register(_Outcomes(Path(path).absolute(), config.rootpath, repeats=repeats))

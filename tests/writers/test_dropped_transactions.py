@@ -64,6 +64,7 @@ def test_a_dropped_transaction_is_rolled_back_lazily_like_a_dead_writers(make_ta
     assert content(table) == {"k1": "v1"}
 
 
+@pytest.mark.disk
 def test_the_thread_of_a_dropped_transactions_heartbeat_ends_and_the_writer_goes_on(make_table):
     table = mainstem.open_table(make_table().path, QUICK)
     others = set(threading.enumerate())

@@ -90,6 +90,7 @@ def test_a_childs_own_transaction_stays_alive_beside_one_of_its_parent(make_tabl
     assert content(table) == {"k1": "v1", "k2": "v2"}
 
 
+@pytest.mark.disk
 def test_a_child_is_rolled_back_when_it_dies_and_its_parent_goes_on(make_table):
     table = mainstem.open_table(make_table().path, SHORT)
     with table.begin() as txn:

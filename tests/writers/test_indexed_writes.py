@@ -143,6 +143,7 @@ def test_the_metadata_table_is_completed_first_with_the_same_requested_time(tabl
     assert not pending
 
 
+@pytest.mark.disk
 def test_a_commit_that_died_between_the_two_is_seen_by_nobody_and_taken_back_from_both(
     table: mainstem.Table,
 ) -> None:
@@ -178,6 +179,7 @@ def test_a_writer_leaves_an_index_that_was_dropped_while_it_wrote(table: mainste
     assert txn.instant not in table_files.metadata_timeline(Path(table.path))[0]
 
 
+@pytest.mark.disk
 @pytest.mark.parametrize(
     ("moment", "before"),
     [

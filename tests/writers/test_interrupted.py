@@ -164,6 +164,7 @@ def test_a_transaction_that_is_interrupted_in_its_commit_says_what_became_of_it(
             try:
                 outcome = txn.commit()
             except error:
+                table.writer_context().publisher.settle()  # a store may have decided it and not show it yet
                 visible = f"k{key}" in content(table)
                 if not txn._turns.ended:  # else all was done but tidying up
                     with pytest.raises(Invalid, match="abort"):

@@ -73,6 +73,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.disk
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_all_must_share_is_refused_where_it_differs(make_table, what):
     path = make_table().path
@@ -134,6 +135,7 @@ SERVICES = {
 }
 
 
+@pytest.mark.disk
 @pytest.mark.parametrize("service", SERVICES)
 @pytest.mark.parametrize("created", [True, False])
 def test_a_process_without_fsync_serves_those_who_sync_durably(tmp_path, synced, service, created):
