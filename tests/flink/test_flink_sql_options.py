@@ -132,7 +132,7 @@ def test_an_unknown_hoodie_option_is_refused_by_name() -> None:
         *(({"hoodie.vector.columns": text}, "expected column:dimension")
           for text in ("a:0", "a:4:4", ":4", "a:", "a:x", "a:4,A:4", "a:65537", "a b:4")),
         ({"path": "data/t1"}, "relative"),
-        ({"path": "hdfs://name/t1"}, "scheme"),
+        ({"path": "viewfs://name/t1"}, "scheme"),
         ({"path": ""}, "path"),
     ],
     ids=str,

@@ -18,6 +18,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 # The JVMs of tests live for seconds: compiling less and one collector thread make them start sooner.
 _QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 os.environ.setdefault("PYSPARK_SUBMIT_ARGS", f'--driver-java-options "{_QUICK_JVM}" pyspark-shell')
+# Set before any test starts a JVM: one that lives already would start Python workers without it.
+os.environ.setdefault("TEST_STORE_SECRET", "never-to-be-seen")
 
 
 def until(done: Callable[[], bool], what: str, seconds: float = 400) -> None:

@@ -60,7 +60,7 @@ CREATE = {
         ("hoodie.mainstem.stream.ordnal", "1", Invalid, "did you mean"),
         ("hoodie.mainstem.stream.guard", "maybe", Invalid, "ON or OFF"),
         ("pth", "/x", Invalid, "unknown option 'pth'"),
-        ("path", "hdfs://name/x", Unsupported, "hdfs:"),
+        ("path", "viewfs://name/x", Unsupported, "viewfs:"),
         ("path", "relative/folder", Invalid, "absolute"),
         (
             "hoodie.datasource.write.keygenerator.class",

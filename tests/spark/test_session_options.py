@@ -7,6 +7,7 @@ Method: a golden table on a small S3 server in this process, which records who s
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
 from collections.abc import Iterator
@@ -28,7 +29,7 @@ from tests.servers.small_s3 import SmallS3
 from tests.spark.conftest import spark as base  # noqa: F401  # the session
 
 NAME = "nbcc_two_writers_mdt"
-SECRET = "never-to-be-seen"
+SECRET = os.environ["TEST_STORE_SECRET"]  # of conftest.py
 
 
 @pytest.fixture(scope="module")
@@ -41,15 +42,8 @@ def server(tmp_path_factory) -> Iterator[SmallS3]:
         yield running
 
 
-@pytest.fixture(scope="module")
-def environment() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TEST_STORE_SECRET", SECRET)
-        yield
-
-
 @pytest.fixture
-def spark(environment: None, base: Any, server: SmallS3) -> Iterator[Any]:  # noqa: F811
+def spark(base: Any, server: SmallS3) -> Iterator[Any]:  # noqa: F811
     given = {
         "spark.hadoop.fs.s3a.endpoint": f"http://127.0.0.1:{server.port}",
         "spark.hadoop.fs.s3a.access.key": "OFSESSION",
