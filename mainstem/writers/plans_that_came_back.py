@@ -18,7 +18,7 @@ from mainstem.timeline.instant import WRITE_ACTIONS, Instant
 from mainstem.writers.context import WriterContext
 
 
-def came_back(storage: Storage, timeline: ActiveTimeline, history: str) -> list[Instant]:
+def archived_plans(storage: Storage, timeline: ActiveTimeline, history: str) -> list[Instant]:
     """Pending instants of a table that are archived. ``history``: folder of its archive."""
     if not has_swaps(storage):
         return []
@@ -41,7 +41,7 @@ def is_archived_plan(ctx: WriterContext, time: str) -> bool:
     if has_metadata(ctx.newest_properties.raw):
         tables.append(FolderStorage(storage, paths.METADATA))
     return any(
-        time in (i.requested for i in came_back(table, load_timeline(table), ctx.config.history))
+        time in (i.requested for i in archived_plans(table, load_timeline(table), ctx.config.history))
         for table in tables
     )
 
@@ -49,7 +49,7 @@ def is_archived_plan(ctx: WriterContext, time: str) -> bool:
 def forget(ctx: WriterContext, timeline: ActiveTimeline) -> list[Instant]:
     """Remove the files of such plans of the table. Nothing was made for them since: nobody executes them."""
     storage, history = ctx.seams.storage, ctx.config.history
-    found = came_back(storage, timeline, history)
+    found = archived_plans(storage, timeline, history)
     for instant in found:
         for name in sorted(timeline.names):
             if name.startswith(f"{instant.requested}.{instant.action}."):

@@ -328,6 +328,28 @@ def _update(
     )
 
 
+def _changed(
+    state: _State, change: Callable[[_State], tuple[_State, T]], keep: Callable[[_State], bool]
+) -> tuple[T, ...]:
+    """What ``change`` returns beside the new state, once ``keep`` has kept that; () if another writer was
+    faster. What ``change`` raises is raised if the state was current."""
+    refusal: Invalid | None = None
+    made: tuple[T, ...] = ()
+    new = state
+    try:
+        new, result = change(state)
+        made = (result,)
+    except _SeveralThreads as error:
+        new, refusal = state.marked(), error
+    except Invalid as error:
+        refusal = error
+    if not keep(new):
+        return ()
+    if refusal is not None:
+        raise refusal
+    return made
+
+
 class _Register:
     """A value with versions ``state-1``, ``state-2``, ...; the highest counts. One attempt to change it:
 
@@ -356,21 +378,7 @@ class _Register:
         self._storage.put_new(wait, b"", durable=False)
         try:
             version, state = self.load()
-            refusal: Invalid | None = None
-            made: tuple[T, ...] = ()
-            new = state
-            try:
-                new, result = change(state)
-                made = (result,)
-            except _SeveralThreads as error:
-                new, refusal = state.marked(), error
-            except Invalid as error:
-                refusal = error
-            if not self._put(version, state, new, wait, name):
-                return ()
-            if refusal is not None:
-                raise refusal
-            return made
+            return _changed(state, change, lambda new: self._put(version, state, new, wait, name))
         finally:
             self._storage.delete(wait)
 
@@ -446,21 +454,8 @@ class _SwappedRegister:
             _, state = self._files.load()
         else:
             state = _decode(found[0], self._identifier, self._path, self._storage.base)
-        refusal: Invalid | None = None
-        made: tuple[T, ...] = ()
-        new = state
-        try:
-            new, result = change(state)
-            made = (result,)
-        except _SeveralThreads as error:
-            new, refusal = state.marked(), error
-        except Invalid as error:
-            refusal = error
-        if new != state and not self._swap(new, None if found is None else found[1]):
-            return ()
-        if refusal is not None:
-            raise refusal
-        return made
+        tag = None if found is None else found[1]
+        return _changed(state, change, lambda new: new == state or self._swap(new, tag))
 
     def _swap(self, new: _State, tag: Tag | None) -> bool:
         # No two contents are alike: a swap that arrives late must not find its tag again.
