@@ -36,6 +36,26 @@ def _tell() -> None:
         thing.after_fork()
 
 
+class LibraryThreads:
+    """Threads that a library starts at its first use, and that a forked child lacks: its calls would hang."""
+
+    def __init__(self) -> None:
+        self._started = self._lost = False
+        told_of_forks(self)
+
+    def after_fork(self) -> None:
+        """In a forked child."""
+        self._lost = self._started
+
+    def usable(self) -> bool:
+        """Whether the library may be called here, which starts its threads; False in a child of a process
+        that had called it."""
+        if self._lost:
+            return False
+        self._started = True
+        return True
+
+
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_tell)
 

@@ -38,6 +38,7 @@ from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from mainstem.errors import CorruptTable, Unsupported
+from mainstem.forks import LibraryThreads
 from mainstem.limits import MIB
 from mainstem.storage.location import Location
 from mainstem.storage.protocol import Content, FileInfo, Upload
@@ -74,16 +75,7 @@ _ERRNOS = {
     "RetriableException": errno.EAGAIN,
 }
 
-_used = _forked = False
-
-
-def _note_fork() -> None:
-    global _forked
-    _forked = _used
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_note_fork)
+_threads = LibraryThreads()
 
 
 class HdfsUpload:
@@ -452,14 +444,12 @@ class HdfsStorage:
     @contextmanager
     def calling(self, what: str, path: str) -> Iterator[None]:
         """Turn hdfs-native's errors into those of ``Storage``."""
-        global _used
-        if _forked:
+        if not _threads.usable():
             raise Unsupported(
                 "this process was forked from one that had used HDFS, whose threads it does not have: start"
                 " processes by 'spawn' (multiprocessing.set_start_method), or fork before the first use",
                 table=self.base,
             )
-        _used = True
         where = f"{what} {self.base}/{path}"
         try:
             yield

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from mainstem.errors import CorruptTable, Invalid, Unsupported
+from mainstem.forks import LibraryThreads
 from mainstem.limits import (
     KEPT_END_BYTES,
     MIB,
@@ -71,16 +72,7 @@ _PARTS_AT_ONCE = 4
 _PUT_PART_BYTES = 16 * MIB
 _NO_BUCKET = re.compile(r"<Code>(NoSuchBucket|ContainerNotFound)</Code>|The specified bucket does not exist")
 
-_used = _forked = False
-
-
-def _note_fork() -> None:
-    global _forked
-    _forked = _used
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_note_fork)
+_threads = LibraryThreads()
 
 
 class StoreUpload:
@@ -570,15 +562,13 @@ class ObjectStorage:
     @contextmanager
     def _requesting(self, method: str, path: str) -> Iterator[None]:
         """Turn obstore's errors into those of ``Storage``; nothing of a request's signature stays in them."""
-        global _used
-        if _forked:
+        if not _threads.usable():
             raise Unsupported(
                 "this process was forked from one that had used an object store, whose threads it does not"
                 " have: start processes by 'spawn' (multiprocessing.set_start_method), or fork before the"
                 " first use",
                 table=self.base,
             )
-        _used = True
         from obstore.exceptions import (
             AlreadyExistsError,
             BaseError,
