@@ -71,6 +71,12 @@ def assert_same(expected: pa.Table, found: pa.Table, key: Sequence[str]) -> None
     assert not lines, "\n".join(lines)
 
 
+def assert_rows_of(whole: pa.Table, part: pa.Table, key: Sequence[str]) -> None:
+    """Fails unless each row of `part` is one of `whole`, cell by cell. `key` is unique in both."""
+    wanted = part.select(key)
+    assert_same(whole.join(wanted, list(key), join_type="left semi").select(part.column_names), part, key)
+
+
 def without_meta(table: pa.Table) -> pa.Table:
     """The user columns."""
     return table.drop_columns([name for name in META if name in table.column_names])

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import event_batches
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from compare import assert_same
+from compare import assert_rows_of, assert_same, without_meta
 from java_hudi import JavaHudi, as_of_options, changes_options, nbcc_options
 from test_interop_services import SCHEMA, rows_of
 
@@ -179,3 +180,36 @@ def test_java_takes_nothing_for_pending_beside_restores_and_cleans_that_were_arc
     assert {"restore", "clean"} <= {i.action for i in archive_of(table).instants()}
     assert {i.action for i in table.timeline()} == {"deltacommit"}
     check_same(java, table)
+
+
+@pytest.mark.parametrize("compacted_after", [None, 9])
+def test_of_a_range_with_an_archived_commit_java_shows_some_of_the_rows_that_we_show(
+    java: JavaHudi, path: str, compacted_after: int | None
+) -> None:
+    """The commit was long in flight: requested before what is archived, completed among the last."""
+    bounds = {"hoodie.keep.min.commits": "6", "hoodie.keep.max.commits": "8"}
+    table = mainstem.create_table(
+        path, event_batches.SCHEMA, record_key="id", ordering="ts", partition_by="city", buckets=2,
+        properties={**BOUNDS, **bounds},
+    )  # fmt: skip
+    batches = [event_batches.batch(1, number) for number in range(15)]
+    late = event_batches.batch(2, 0)
+    with table.begin("upsert") as long:
+        long.write(late)
+        for number, batch in enumerate(batches[:14]):
+            last = table.upsert(batch)
+            if number == compacted_after:
+                table.compact()
+        long.commit()
+    table.upsert(batches[14])
+    assert table.archive().instants
+    assert long.instant in {i.requested for i in archive_of(table).instants()}
+    mine = table.changes(after=str(last.completion_time)).to_arrow()
+    assert_same(event_batches.newest([late, batches[14]]), without_meta(mine), ["id"])
+    snapshot = table.scan().to_arrow()
+    instants = pc.unique(mine["_hoodie_commit_time"])
+    theirs = java.changes(path, str(last.completion_time))
+    assert_rows_of(mine, theirs, ["id"])
+    assert_rows_of(theirs, snapshot.filter(pc.is_in(snapshot["_hoodie_commit_time"], instants)), ["id"])
+    if compacted_after is not None:
+        assert theirs.num_rows > snapshot.filter(pc.is_in(snapshot["_hoodie_commit_time"], instants)).num_rows
