@@ -95,6 +95,29 @@ def test_a_permission_is_named_by_the_verb_that_lacks_it(verb: str, server, stor
     assert re.search(PERMISSIONS[verb], message), message
 
 
+@pytest.mark.parametrize(
+    ("scheme", "host", "said"),
+    [
+        ("http", "127.0.0.1:1", "nobody answers at that address: check the endpoint"),
+        ("http", "no-such-host.invalid", "nobody answers at that address: check the endpoint"),
+        ("https", "", r"does not speak TLS: give the endpoint with http://, or fs\.s3a\.connection\.ssl"),
+    ],
+)
+def test_a_server_that_is_not_there_is_said_to_be_away(scheme, host, said, server, storage) -> None:
+    endpoint = f"{scheme}://{host or f'127.0.0.1:{server.port}'}"
+    location = location_of(storage.location, options={"fs.s3a.endpoint": endpoint})
+    for _, _, call in VERBS.values():
+        with pytest.raises(OSError, match=said):
+            call(ObjectStorage(open_store(location), location))
+
+
+def test_a_fault_of_the_library_is_an_error_like_any_other(storage: ObjectStorage, monkeypatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:port")  # obstore panics at it
+    location = location_of("s3://bucket/t", options={"fs.s3a.access.key": "k", "fs.s3a.secret.key": "s"})
+    with pytest.raises(OSError, match=r"GET s3://bucket/t/file: obstore failed: .*InvalidPort"):
+        ObjectStorage(open_store(location), location).read("file", max_bytes=1)
+
+
 def test_no_such_bucket_is_said_by_every_verb(server: SmallS3, storage: ObjectStorage) -> None:
     elsewhere = location_of("s3://other/t", options={**dict(storage.location.options)})
     other = ObjectStorage(
