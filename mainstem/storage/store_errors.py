@@ -29,6 +29,8 @@ _ADVICE = (
     (r"/latest/(api/token|meta-data)|/computeMetadata/|/metadata/identity/", "no credentials were"
      " found, by no option, variable, profile or role: give some (docs/stores.md), or"
      f" {stores.ANONYMOUS}=true for a public bucket"),
+    (r"Server failed to authenticate the request", f"the account's key or signature is wrong or has expired:"
+     f" check {stores.AZURE_KEY}, {stores.AZURE_SAS} and the account's name"),
     (r"ExpiredToken|TokenRefreshRequired|RequestExpired|ExpiredAuthenticationToken|AuthenticationFailed",
      "the credentials have expired or are wrong: renew them where they come from and go on; a session token"
      " that is given as an option or a variable stays as it is, a profile and a role are renewed"),

@@ -416,6 +416,11 @@ def _made(library: Any, kind: str, location: Location, values: Mapping[str, str]
         said = str(error).partition("\n")[0]
         for _, text in location.texts:
             said = said.replace(text, "...") if text else said
+        if "Account must be specified" in said:
+            said = (
+                f"the URL names no account: give it as {location.scheme}://CONTAINER@ACCOUNT"
+                f".dfs.{_AZURE_HOSTS}/PATH, or by the variable AZURE_STORAGE_ACCOUNT_NAME"
+            )
         raise Invalid(f"the settings of the store are refused: {said}", table=location.base) from None
 
 

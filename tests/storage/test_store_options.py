@@ -163,6 +163,12 @@ def test_certificates_are_read_where_the_store_is_made(tmp_path) -> None:
         open_store(location_of(S3, options=ca_file))
 
 
+@pytest.mark.parametrize("url", ["az://box/t", "abfss://box/t"])
+def test_a_url_without_an_account_is_said_to_lack_it(url: str) -> None:
+    with pytest.raises(Invalid, match=r"://CONTAINER@ACCOUNT\.dfs.* AZURE_STORAGE_ACCOUNT_NAME"):
+        open_store(location_of(url, options={"fs.azure.account.key": "aGlkZGVu"}))
+
+
 def test_a_missing_library_is_said_with_what_to_install(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore", None)
     for url, extra in ((S3, "s3"), (GS, "gcs"), (AZURE, "azure")):

@@ -37,6 +37,8 @@ REFUSALS = [
      r"another region: give it as fs\.s3a\.endpoint\.region \(eu-west-1\)"),
     ("PermanentRedirect", 301, "", r"another region: give it as fs\.s3a\.endpoint\.region"),
     ("InvalidAccessKeyId", 403, "", r"check fs\.s3a\.access\.key and the endpoint"),
+    ("AuthorizationFailure", 403, "<!-- Server failed to authenticate the request -->",
+     r"check fs\.azure\.account\.key"),
     ("SignatureDoesNotMatch", 403, "", r"check fs\.s3a\.secret\.key"),
 ]  # fmt: skip
 PERMISSIONS = {
