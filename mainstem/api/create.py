@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mainstem.api.given_options import check_given
+from mainstem.api.neighbours import refuse_neighbours
 from mainstem.api.real_seams import as_text, check_writable, real_seams
 from mainstem.api.table import Table
 from mainstem.errors import Invalid, MainstemError, TableExists, Unavailable, Unsupported
@@ -120,7 +121,7 @@ def create_table(
     and ``VECTOR(384, INT8)``). They are list columns of the schema or additional columns; fields marked
     with ``hudi_type``, as readers return them, need not be named. Raises ``TableExists`` if there is a
     table (if several processes create it at once, all but one get this error), and ``Invalid`` for fields
-    that the schema lacks and for a folder with remains of another table.
+    that the schema lacks, for a folder with remains of another table, and for one inside or around a table.
 
     By Hudi's rules, which Java follows too, a compaction may change the effect of a later write. In every
     merge mode, a write in flight when a compaction was planned lies on top of the compacted rows. This
@@ -155,6 +156,7 @@ def create_table(
                if k not in raw or k == FSYNC or k.startswith(families.LOCKS)}  # fmt: skip
     WriterOptions.from_properties(given)
     seams = real_seams(location, config, options)
+    refuse_neighbours(location, seams.storage)
     check_writable(seams)
     table = Table(seams, config, options, put_table(seams, raw))
     for name_of, size in plain_lists(schema).items():

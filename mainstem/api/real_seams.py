@@ -10,12 +10,13 @@ from mainstem.errors import Invalid, Unavailable
 from mainstem.layout.properties import TableConfig
 from mainstem.limits import LOCK_FILE_BYTES_MAX
 from mainstem.options import WriterOptions
-from mainstem.options.locks import AUTH, FILE_SYSTEM, LOCK_KEYS, PROVIDER, REGION
+from mainstem.options.locks import AUTH, FILE_SYSTEM, LOCK_KEYS, PROVIDER, REGION, STORAGE
 from mainstem.options.tables import EXCLUSIVE, TABLE_NAME
 from mainstem.publish.fence import Fence
 from mainstem.publish.gate_fence import GateFence
 from mainstem.publish.link_fence import LinkFence
 from mainstem.publish.rename_fence import RenameFence
+from mainstem.publish.staging import delete_quietly
 from mainstem.storage import paths
 from mainstem.storage.backends import is_local, storage_of
 from mainstem.storage.location import Location
@@ -57,7 +58,10 @@ def note_lock(seams: Seams) -> None:
             f"the table cannot be written: {error}", table=storage.base
         ) from error
     if found and found != identity:
-        if has_swaps(storage) and found.startswith("filesystem:"):  # of the disk that it was copied from
+        if found.startswith("filesystem:" if has_swaps(storage) else "storage:"):
+            # It is of the place that the table was copied from.
+            if not has_swaps(storage):
+                delete_quietly(storage, paths.GATE)  # should the table go back, what it decided is old
             storage.put(paths.LOCK_NOTE, identity.encode(), durable=True)
             return
         raise Invalid(
@@ -107,8 +111,9 @@ def real_seams(location: Location, config: TableConfig, properties: Mapping[str,
 def _chosen_lock(location: Location, config: TableConfig, properties: Mapping[str, str]) -> LockOptions:
     kept = (*LOCK_KEYS, TABLE_NAME)
     own: dict[str, str] = {k: config.raw[k] for k in kept if k in config.raw}
-    if own.get(PROVIDER, "").strip() == FILE_SYSTEM and default_provider(location.base) != FILE_SYSTEM:
-        del own[PROVIDER]  # copied from a disk, whose lock file no store has
+    here = default_provider(location.base)
+    if own.get(PROVIDER, "").strip() in {FILE_SYSTEM, STORAGE} - {here}:
+        del own[PROVIDER]  # copied: no store has the lock file of a disk, no disk has the object of a store
     for key in LOCK_KEYS:
         if key in own and key in properties and properties[key] != own[key]:
             raise Invalid(

@@ -201,7 +201,9 @@ def check_droppable(config: TableConfig, going: Collection[str], table: str) -> 
         if resting.get(partition):
             there = ", ".join(sorted(resting[partition]))
             raise Invalid(
-                f"{there} cannot be without {partition}: drop it first; nothing changed", table=table
+                f"{there} cannot be without {partition}: drop {there} first, or rebuild all of them together"
+                " (Table.reindex_all, mainstem index rebuild PATH); nothing changed",
+                table=table,
             )
 
 

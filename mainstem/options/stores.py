@@ -109,7 +109,9 @@ GCS_KEY_FILE = Text(
 GCS_ENDPOINT = Text(
     "fs.gs.storage.root.url", like="URL", read_by=_READ_BY, says="The server, if it is not Google's."
 )
-GCS_PROXY = Text("fs.gs.proxy.address", like="HOST:PORT", read_by=_READ_BY, says="An HTTP proxy.")
+GCS_PROXY = Text(
+    "fs.gs.proxy.address", like="HOST:PORT or env:NAME", read_by=_READ_BY, says="An HTTP proxy."
+)
 
 # -- Azure -------------------------------------------------------------------------------------------
 
@@ -185,7 +187,7 @@ CACHE_FOLDER = Text(
 #: never shown, and best given as ``env:NAME``
 SECRETS = (
     S3_ACCESS_KEY, S3_SECRET_KEY, S3_SESSION_TOKEN, S3_ENCRYPTION_KEY, AZURE_KEY, AZURE_SAS,
-    AZURE_CLIENT_SECRET, PROXY, S3_PROXY_PASSWORD,
+    AZURE_CLIENT_SECRET, PROXY, GCS_PROXY, S3_PROXY_PASSWORD,
 )  # fmt: skip
 #: say who we are
 WHO = (

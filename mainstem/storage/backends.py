@@ -26,6 +26,12 @@ Place = str | os.PathLike[str] | Location
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _LOCAL_HOSTS = ("", "localhost")
 _NO_KEY = re.compile(r"[\x00-\x1f\x7f\\]")
+# All that buckets, containers and accounts may be called by; "$root" is a container.
+_AUTHORITY = re.compile(r"[\w.$-]+(@[\w.-]+)?", re.ASCII)
+_PASSWORD = re.compile(r"//[^/]*:[^/]*@")
+_SIGNATURE = re.compile(
+    r"[?&](sig|signature|x-(amz|goog)-(signature|credential|security-token))=", re.IGNORECASE
+)
 _NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -128,12 +134,29 @@ def _parsed(place: str | os.PathLike[str], absolute: bool) -> Location:
     scheme, rest = split_scheme(text)
     if scheme is None:
         return _of_path(text, absolute)
+    _check_no_credentials(scheme, rest)
     if scheme in store_options.KINDS:
         return _of_store_url(scheme, rest)
     if scheme == hdfs_options.SCHEME:
         return _of_hdfs_url(rest, text)
     _backend(scheme, text)
     return _of_file_url(rest, text)
+
+
+def _check_no_credentials(scheme: str, rest: str) -> None:
+    """Raises ``Invalid``, which does not repeat them."""
+    azure = store_options.KINDS.get(scheme) == store_options.AZURE
+    at_sign = scheme in store_options.KINDS and not azure and "@" in rest[2:].partition("/")[0]
+    if rest.startswith("//") and (at_sign or _PASSWORD.match(rest)):
+        held = "...@BUCKET holds credentials" if at_sign else "... holds a password"
+    elif scheme != "file" and _SIGNATURE.search(rest):
+        held = "...?... holds a signature"
+    else:
+        return
+    raise Invalid(
+        f"a URL {scheme}://{held}, which would end in logs and plans: give credentials by the environment or"
+        " as options"
+    )
 
 
 def names_place(text: str) -> bool:
@@ -167,10 +190,10 @@ def _of_store_url(scheme: str, rest: str) -> Location:
             f"path {scheme + ':' + rest!r} names no bucket: expected {scheme}://BUCKET/PATH. A local folder"
             f" of that name is given as './{scheme}:{rest}' or as an absolute path"
         )
-    if "@" in authority and not azure:  # perhaps a key: it is not repeated here
+    if scheme != store_options.MEMORY and not _AUTHORITY.fullmatch(authority):
         raise Invalid(
-            f"a URL {scheme}://...@BUCKET holds credentials, which would end in logs and plans: give them by"
-            " the environment or as options"
+            f"path {scheme + ':' + rest!r}: {authority!r} is no name of a bucket"
+            f"{' or container' if azure else ''}: expected letters, digits, '.', '-' and '_'"
         )
     parts = [part for part in path.split("/") if part]
     if _NO_KEY.search(rest) or any(part in (".", "..") for part in parts):

@@ -597,6 +597,10 @@ class ObjectStorage:
             if "403 Forbidden" in text or "code: AccessDenied" in text:  # of one key of a bulk delete
                 raise PermissionError(errno.EACCES, f"{where}: {said(error, method)}", path) from None
             raise OSError(errno.EIO, f"{where}: {said(error, method)}", path) from None
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":  # pyo3's, of a fault in the library
+                raise
+            raise OSError(errno.EIO, f"{where}: obstore failed: {said(error, method)}", path) from None
 
     def _check_bucket(self, error: Exception) -> None:
         if _NO_BUCKET.search(str(error)):

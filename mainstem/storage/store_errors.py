@@ -26,8 +26,11 @@ _KEY_ID = f"the credentials are not those of an account here: check {stores.S3_A
 _NO_REASON = "a HEAD, it gives no reason"
 #: what the text holds -> what to do
 _ADVICE = (
-    (r"/latest/(api/token|meta-data)", "no credentials were found, by no option, variable, profile or role:"
-     f" give some (docs/stores.md), or {stores.ANONYMOUS}=true for a public bucket"),
+    (r"/latest/(api/token|meta-data)|/computeMetadata/|/metadata/identity/", "no credentials were"
+     " found, by no option, variable, profile or role: give some (docs/stores.md), or"
+     f" {stores.ANONYMOUS}=true for a public bucket"),
+    (r"Server failed to authenticate the request", f"the account's key or signature is wrong or has expired:"
+     f" check {stores.AZURE_KEY}, {stores.AZURE_SAS} and the account's name"),
     (r"ExpiredToken|TokenRefreshRequired|RequestExpired|ExpiredAuthenticationToken|AuthenticationFailed",
      "the credentials have expired or are wrong: renew them where they come from and go on; a session token"
      " that is given as an option or a variable stays as it is, a profile and a role are renewed"),
@@ -44,12 +47,16 @@ _ADVICE = (
      " kms:Decrypt"),
     (r"InvalidRequest.*[Ee]ncryption|SSECustomer", f"the object has another encryption: check"
      f" {stores.S3_ENCRYPTION}"),
+    (r"InvalidContentType", "the server does not speak TLS: give the endpoint with http://, or"
+     f" {stores.S3_TLS}=false"),
+    (r"ConnectionRefused|dns error|tcp connect error", "nobody answers at that address: check the endpoint,"
+     " the network and the proxy"),
     (r"invalid peer certificate|UnknownIssuer|certificate", f"the server's certificate is not trusted: give"
      f" the file of its authority as {stores.CA_FILE}"),
 )  # fmt: skip
 
 
-def said(error: Exception, method: str) -> str:
+def said(error: BaseException, method: str) -> str:
     """What the store said to a request with this verb, and what to do."""
     whole = str(error).partition("\n\nDebug source")[0]
     answer = _CODE.search(whole)

@@ -9,6 +9,7 @@ a profile (``aws_credentials``), or obstore takes it from the environment (``AWS
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
@@ -41,6 +42,7 @@ _ENCRYPTIONS = {
     "AES256": "AES256", "SSE-S3": "AES256", "SSE-KMS": "aws:kms", "DSSE-KMS": "aws:kms:dsse", "SSE-C": "sse-c"
 }  # fmt: skip
 _STORAGE_CLASSES = ("STANDARD", "INTELLIGENT_TIERING", "STANDARD_IA", "ONEZONE_IA")
+_ADDRESS = re.compile(r"[\d.]+|.*:.*")
 _AZURE_HOSTS = "core.windows.net"
 #: variables by which obstore finds the server
 _ENDPOINT_VARIABLES = {
@@ -226,11 +228,28 @@ def _configured(location: Location, values: Mapping[str, str]) -> tuple[dict[str
         _configure_azure(location, values, config, client)
     for variable in _ENDPOINT_VARIABLES[kind]:
         _allow_http(os.environ.get(variable, "") if not _endpoint(config) else "", client)
+    _check_endpoint(_endpoint(config), location)
     return {name: value for name, value in config.items() if value not in ("", None)}, client
 
 
 def _endpoint(config: Mapping[str, Any]) -> str:
     return str(config.get("endpoint", "") or config.get("base_url", ""))
+
+
+def _check_endpoint(endpoint: str, location: Location) -> None:
+    """Raises ``Invalid``, which does not repeat it, as it may hold a password or a signature."""
+    url = urlsplit(endpoint)
+    try:
+        ok = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:  # of a port that is no number
+        ok = False
+    if "@" in url.netloc or url.query:
+        raise Invalid(
+            "the store's endpoint holds a user or a query: give credentials by options or the environment",
+            table=location.base,
+        )
+    if endpoint and not ok:
+        raise Invalid("the store's endpoint is no URL http(s)://HOST[:PORT]", table=location.base)
 
 
 def _copy(values: Mapping[str, str], config: dict[str, Any], names: Mapping[Any, str]) -> None:
@@ -262,6 +281,12 @@ def _configure_s3(
             endpoint = f"{'https' if tls else 'http'}://{endpoint}"
         if not path_style:
             url = urlsplit(endpoint)
+            if _ADDRESS.fullmatch(url.hostname or ""):
+                raise Invalid(
+                    f"{stores.S3_PATH_STYLE}=false: a bucket cannot stand before an address of numbers; give"
+                    " the server's name, or leave the option out",
+                    table=location.base,
+                )
             endpoint = f"{url.scheme}://{location.authority}.{url.netloc}"
             config["virtual_hosted_style_request"] = True
         config["endpoint"] = endpoint
@@ -361,6 +386,7 @@ def _made(library: Any, kind: str, location: Location, values: Mapping[str, str]
         if who.region and not _told("region", config, "AWS_REGION", "AWS_DEFAULT_REGION"):
             config["region"] = who.region
         if who.endpoint and not _told("endpoint", config, *_ENDPOINT_VARIABLES[S3]):
+            _check_endpoint(who.endpoint, location)
             config["endpoint"] = who.endpoint
             _allow_http(who.endpoint, client)
     ca_file = stores.CA_FILE.read(values) or (os.environ.get("AWS_CA_BUNDLE", "") if kind == S3 else "")
@@ -390,6 +416,11 @@ def _made(library: Any, kind: str, location: Location, values: Mapping[str, str]
         said = str(error).partition("\n")[0]
         for _, text in location.texts:
             said = said.replace(text, "...") if text else said
+        if "Account must be specified" in said:
+            said = (
+                f"the URL names no account: give it as {location.scheme}://CONTAINER@ACCOUNT"
+                f".dfs.{_AZURE_HOSTS}/PATH, or by the variable AZURE_STORAGE_ACCOUNT_NAME"
+            )
         raise Invalid(f"the settings of the store are refused: {said}", table=location.base) from None
 
 

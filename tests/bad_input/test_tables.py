@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import mainstem
@@ -298,3 +299,16 @@ def test_a_replaced_table_that_java_wrote_is_refused(tmp_path: Path) -> None:
             path, {"hoodie.bucket.index.num.buckets": 4, "hoodie.mainstem.timeline.zone": "UTC"}
         ).upsert(rows("d"))
     is_clear(str(caught.value), (str(path),))
+
+
+@pytest.mark.parametrize("place", ["a/t/oslo", "a/t/.hoodie/metadata", "a/t/x/y", "a", ""])
+@pytest.mark.parametrize("kind", ["disk", "store"])
+def test_no_table_is_made_inside_another_one_or_around_it(place: str, kind: str, tmp_path: Path) -> None:
+    base = {"disk": str(tmp_path / "w"), "store": f"memory://nested-{abs(hash(place))}/w"}[kind]
+    columns = pa.schema([("id", pa.string()), ("city", pa.string())])
+    mainstem.create_table(f"{base}/a/t", columns, record_key="id", partition_by="city")
+    with pytest.raises(Invalid, match="take the other's files for a partition") as refused:
+        mainstem.create_table(f"{base}/{place}", columns, record_key="id", partition_by="city")
+    named = "the folder" if len(place) < 2 else f"it is inside the table {base}/a/t,"
+    assert named in str(refused.value)
+    mainstem.create_table(f"{base}/a/t2", columns, record_key="id", partition_by="city")

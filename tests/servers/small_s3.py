@@ -3,7 +3,8 @@
 ``with SmallS3() as server`` listens on 127.0.0.1; ``server.storage("path")`` is a storage there. It knows
 what obstore uses: puts with conditions and metadata, gets of ranges, listings by pages, bulk deletes,
 uploads in parts. Signatures are not looked at. ``server.log`` has (method, key, status) of every request,
-``server.headers`` its headers; faults are told by ``server.fail``.
+``server.headers`` its headers, ``server.sent`` the bytes of each object that were sent; faults are told by
+``server.fail``.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import re
 import ssl
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from email.utils import formatdate
@@ -76,6 +78,8 @@ class SmallS3:
         self.log: list[tuple[str, str, int]] = []
         #: the headers of every request, by lower-case names
         self.headers: list[dict[str, str]] = []
+        #: how many bytes of each object were sent
+        self.sent: Counter[str] = Counter()
         self.faults: list[Fault] = []
         #: access keys that have expired
         self.refused_keys: set[str] = set()
@@ -185,6 +189,8 @@ class _Request(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         if self.command != "HEAD":
+            with self.store.mutex:
+                self.store.sent[key] += len(content)
             self.wfile.write(content)
 
     def _effect(self, bucket: str, key: str, query: dict[str, list[str]], body: bytes) -> _Reply:

@@ -31,7 +31,7 @@ SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
 _MAKERS = {"storage/backends.py"}
 #: who may turn a location into a store: what opens tables, and what runs in tasks and workers
 _OPENERS = {
-    "api/real_seams.py", "api/table.py", "api/job_table.py", "writers/write_task.py",
+    "api/real_seams.py", "api/table.py", "api/job_table.py", "api/neighbours.py", "writers/write_task.py",
     "services/compact_group.py", "spark/indexes.py", "spark/jobs.py", "spark/source_readers.py",
     "flink/split_reader.py", "flink/stage_function.py",
 }  # fmt: skip
@@ -59,6 +59,8 @@ def test_a_local_path_may_have_a_colon_behind_its_first_slash(text: str) -> None
         ("s3a:///t", Invalid, "names no bucket: expected s3a://BUCKET/PATH"),
         ("S3://bucket/a/../t", Invalid, "no '..'"),
         ("abfss://@account.dfs.core.windows.net/t", Invalid, "names no bucket"),
+        ("s3://my bucket/t", Invalid, "'my bucket' is no name of a bucket: expected letters"),
+        ("abfss://c@account:443/t", Invalid, "'c@account:443' is no name of a bucket or container"),
         ("viewfs://n/t", Unsupported, "'viewfs'"),
         ("hdfs:t", Invalid, "hdfs:///PATH"),
         ("day:t", Unsupported, "'./day:t'"),
@@ -82,6 +84,19 @@ def test_what_is_not_meant_is_refused_by_every_front_door(tmp_path, monkeypatch,
         with pytest.raises(error, match=said):
             door(text)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["s3://me:hidden@bucket/t", "gs://hidden@bucket/t", "hdfs://me:hidden@host:8020/t", "http://me:hidden@h/t",
+     "abfss://c:hidden@account.dfs.core.windows.net/t", "viewfs://me:hidden@h/t", "file://me:hidden@h/t",
+     "abfss://c@account.dfs.core.windows.net/t?sv=2024&sig=hidden", "az://c/t?SIG=hidden",
+     "s3://bucket/t?X-Amz-Algorithm=a&X-Amz-Signature=hidden", "https://h/t?X-Goog-Signature=hidden"],
+)  # fmt: skip
+def test_a_url_with_credentials_is_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(Invalid, match="which would end in logs and plans") as raised:
+        mainstem.open_table(url)
+    assert "hidden" not in str(raised.value)
 
 
 def test_a_path_object_of_a_url_is_refused_as_well(tmp_path, monkeypatch) -> None:

@@ -142,6 +142,13 @@ def test_every_declared_option_is_tried_here() -> None:
         (S3, {"fs.s3a.encryption.algorithm": "ROT13"}, Unsupported, "expected AES256"),
         (S3, {"fs.s3a.path.style.access": "perhaps"}, Invalid, "true or false"),
         ("s3://key:secret@bucket/t", {}, Invalid, r"s3://\.\.\.@BUCKET holds credentials"),
+        (S3, {"fs.s3a.endpoint": "http://key:secret@host"}, Invalid, "a user or a query"),
+        (GS, {"fs.gs.storage.root.url": "http://host/?key=secret"}, Invalid, "a user or a query"),
+        (AZURE, {"hoodie.mainstem.storage.endpoint": "h/account?sig=secret"}, Invalid, "a user or a query"),
+        (S3, {"fs.s3a.endpoint": "host:secret"}, Invalid, r"endpoint is no URL http\(s\)://HOST"),
+        (S3, {"fs.s3a.endpoint": "ftp://host"}, Invalid, r"endpoint is no URL http\(s\)://HOST"),
+        (S3, {"fs.s3a.endpoint": "http://127.0.0.1:9000", "fs.s3a.path.style.access": "false"}, Invalid,
+         "fs.s3a.path.style.access=false: a bucket cannot stand before an address of numbers"),
     ],
 )
 def test_what_is_wrong_is_refused(url, options, error, said) -> None:
@@ -154,6 +161,12 @@ def test_certificates_are_read_where_the_store_is_made(tmp_path) -> None:
     ca_file = {"hoodie.mainstem.storage.ca_file": str(tmp_path / "none.pem")}
     with pytest.raises(Invalid, match=r"ca_file=.*none\.pem"):
         open_store(location_of(S3, options=ca_file))
+
+
+@pytest.mark.parametrize("url", ["az://box/t", "abfss://box/t"])
+def test_a_url_without_an_account_is_said_to_lack_it(url: str) -> None:
+    with pytest.raises(Invalid, match=r"://CONTAINER@ACCOUNT\.dfs.* AZURE_STORAGE_ACCOUNT_NAME"):
+        open_store(location_of(url, options={"fs.azure.account.key": "aGlkZGVu"}))
 
 
 def test_a_missing_library_is_said_with_what_to_install(monkeypatch) -> None:
@@ -191,6 +204,15 @@ def test_a_secret_is_never_shown_and_travels_by_the_name_of_a_variable(monkeypat
     monkeypatch.delenv("MY_SECRET")
     with pytest.raises(Invalid, match="MY_SECRET"):
         open_store(location)
+
+
+@pytest.mark.parametrize(
+    ("url", "name"), [(GS, "fs.gs.proxy.address"), (S3, "hoodie.mainstem.storage.proxy")]
+)
+def test_the_password_of_a_proxy_is_never_shown(url: str, name: str) -> None:
+    location = location_of(url, options={name: "http://me:hidden@proxy:3128"})
+    assert "hidden" not in f"{location!r} {location}"
+    assert configured(url, dict(location.texts))[1]["proxy_url"] == "http://me:hidden@proxy:3128"
 
 
 def test_options_of_stores_are_told_from_those_of_tables() -> None:

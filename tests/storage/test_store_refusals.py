@@ -37,6 +37,8 @@ REFUSALS = [
      r"another region: give it as fs\.s3a\.endpoint\.region \(eu-west-1\)"),
     ("PermanentRedirect", 301, "", r"another region: give it as fs\.s3a\.endpoint\.region"),
     ("InvalidAccessKeyId", 403, "", r"check fs\.s3a\.access\.key and the endpoint"),
+    ("AuthorizationFailure", 403, "<!-- Server failed to authenticate the request -->",
+     r"check fs\.azure\.account\.key"),
     ("SignatureDoesNotMatch", 403, "", r"check fs\.s3a\.secret\.key"),
 ]  # fmt: skip
 PERMISSIONS = {
@@ -93,6 +95,29 @@ def test_each_reason_is_said_with_what_to_do(code, status, more, said, server, s
 def test_a_permission_is_named_by_the_verb_that_lacks_it(verb: str, server, storage) -> None:
     message = refused(server, storage, verb, 403, reply("AccessDenied"))
     assert re.search(PERMISSIONS[verb], message), message
+
+
+@pytest.mark.parametrize(
+    ("scheme", "host", "said"),
+    [
+        ("http", "127.0.0.1:1", "nobody answers at that address: check the endpoint"),
+        ("http", "no-such-host.invalid", "nobody answers at that address: check the endpoint"),
+        ("https", "", r"does not speak TLS: give the endpoint with http://, or fs\.s3a\.connection\.ssl"),
+    ],
+)
+def test_a_server_that_is_not_there_is_said_to_be_away(scheme, host, said, server, storage) -> None:
+    endpoint = f"{scheme}://{host or f'127.0.0.1:{server.port}'}"
+    location = location_of(storage.location, options={"fs.s3a.endpoint": endpoint})
+    for _, _, call in VERBS.values():
+        with pytest.raises(OSError, match=said):
+            call(ObjectStorage(open_store(location), location))
+
+
+def test_a_fault_of_the_library_is_an_error_like_any_other(storage: ObjectStorage, monkeypatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:port")  # obstore panics at it
+    location = location_of("s3://bucket/t", options={"fs.s3a.access.key": "k", "fs.s3a.secret.key": "s"})
+    with pytest.raises(OSError, match=r"GET s3://bucket/t/file: obstore failed: .*InvalidPort"):
+        ObjectStorage(open_store(location), location).read("file", max_bytes=1)
 
 
 def test_no_such_bucket_is_said_by_every_verb(server: SmallS3, storage: ObjectStorage) -> None:

@@ -149,8 +149,9 @@ class ScanPlan:
         return _concatenated(planned.output_schema, tables)
 
     def count_rows(self) -> int:
-        """Number of rows. Cheapest without columns: ``scan(columns=[]).count_rows()``."""
-        return sum(table.num_rows for table in self._tables()[1])
+        """Number of rows. Of a snapshot only the columns are read that the merge and the filter need."""
+        plan = self if self._refined is None else self.refined([], None)
+        return sum(table.num_rows for table in plan._tables()[1])
 
     def to_pandas(self, **options: Any) -> pd.DataFrame:
         """All rows as a pandas frame; ``options`` are those of ``pyarrow.Table.to_pandas``."""
