@@ -1,15 +1,17 @@
 """The interop matrix: its dimensions, its cells, what Hudi does not have, and a pairwise cover.
 
-A cell is one table (layout, merge kind, table version, format of log blocks) under one check. Every
-table holds base and log rows; every check has an expected answer that is not empty.
+A cell is one table (where it lies, layout, merge kind, table version, format of log blocks) under one
+check. Every table holds base and log rows; every check has an expected answer that is not empty.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import combinations, product
 
+LOCAL, S3A, HDFS = "local", "s3a", "hdfs"
+STORES = (LOCAL, S3A, HDFS)
 LAYOUTS = ("non-partitioned", "hive-style", "two levels")
 MERGES = ("event time", "commit time", "partial update", "deletes", "several ordering fields")
 VERSIONS = (9, 8)
@@ -20,21 +22,23 @@ READ_OPTIMIZED = "read-optimized"
 TIME_TRAVEL = "time travel"
 INCREMENTAL = "incremental"
 COMPACTION = "Java compacts"
-FILE_SYSTEM = "same moment, file-system lock"
+OWN_LOCK = "same moment, the store's own lock"
 ZOOKEEPER = "same moment, ZooKeeper"
 JAVA_TABLE = "Java's own table"
 READS = (SNAPSHOT, READ_OPTIMIZED, TIME_TRAVEL, INCREMENTAL)
 #: in the order in which they run on one table; the last two have tables of their own
-CHECKS = (*READS, COMPACTION, FILE_SYSTEM, ZOOKEEPER, JAVA_TABLE)
+CHECKS = (*READS, COMPACTION, OWN_LOCK, ZOOKEEPER, JAVA_TABLE)
 CHECK_TEXTS = {
     SNAPSHOT: "Java's snapshot of our table",
     READ_OPTIMIZED: "Java's read-optimized query of our table",
     TIME_TRAVEL: "Java's query of our table as of every instant",
     INCREMENTAL: "Java's incremental queries of our table: each commit alone, and ranges with base files",
-    COMPACTION: "Java compacts our table, both read it, we write on, both read it",
-    FILE_SYSTEM: "Java and we write the same keys of our table at once, under the file-system lock",
+    COMPACTION: "Java compacts and cleans our table, both read it, we write on, both read it",
+    OWN_LOCK: "Java and we write the same keys of our table at once, under the lock that needs no service:"
+    " the file-system lock, on s3a the storage lock",
     ZOOKEEPER: "Java and we write the same keys of our table at once, under ZooKeeper's lock",
-    JAVA_TABLE: "Java creates a table, writes and compacts; we write on; both read it",
+    JAVA_TABLE: "Java creates a table, writes and compacts; we write on, both read it; we compact and clean"
+    " it; Java writes on and compacts; both read it",
 }
 
 
@@ -42,13 +46,14 @@ CHECK_TEXTS = {
 class Kind:
     """A kind of table."""
 
+    store: str
     layout: str
     merge: str
     version: int
     blocks: str
 
     def __str__(self) -> str:
-        return f"{self.layout}, {self.merge}, version {self.version}, {self.blocks} blocks"
+        return f"{self.store}, {self.layout}, {self.merge}, version {self.version}, {self.blocks} blocks"
 
 
 @dataclass(frozen=True)
@@ -82,13 +87,14 @@ def missing_in_hudi(kind: Kind) -> str | None:
 
 
 def all_kinds() -> list[Kind]:
-    """Every combination of the four dimensions, those that Hudi lacks included."""
-    return [Kind(*values) for values in product(LAYOUTS, MERGES, VERSIONS, BLOCKS)]
+    """Every combination of the dimensions, those that Hudi lacks included; store by store."""
+    return [Kind(*values) for values in product(STORES, LAYOUTS, MERGES, VERSIONS, BLOCKS)]
 
 
-def all_cells() -> list[Cell]:
-    """Every cell, table by table."""
-    return [Cell(kind, check) for kind in all_kinds() if not missing_in_hudi(kind) for check in CHECKS]
+def all_cells(stores: Collection[str] = STORES) -> list[Cell]:
+    """Every cell of some stores, table by table."""
+    kinds = [kind for kind in all_kinds() if kind.store in stores and not missing_in_hudi(kind)]
+    return [Cell(kind, check) for kind in kinds for check in CHECKS]
 
 
 def pairs(cell: Cell) -> Iterator[tuple[int, object, int, object]]:

@@ -13,17 +13,16 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pyarrow as pa
 from compare import differences
 from java_hudi import READ_OPTIMIZED as READ_OPTIMIZED_QUERY
-from java_hudi import JavaFailed, JavaHudi, as_of_options, changes_options
+from java_hudi import JavaFailed, as_of_options, changes_options
 from matrix_cells import (
     COMPACTION,
-    FILE_SYSTEM,
     INCREMENTAL,
     JAVA_TABLE,
+    OWN_LOCK,
     READ_OPTIMIZED,
     READS,
     SNAPSHOT,
@@ -32,6 +31,7 @@ from matrix_cells import (
     Kind,
 )
 from matrix_model import Entry
+from matrix_stores import Place
 from matrix_tables import (
     PATIENCE,
     Bench,
@@ -54,7 +54,7 @@ META = {
     "base instant": pa.string(),
 }
 JAVA_TURNS = 3
-OUR_TURNS_MAX = 40
+OUR_TURNS_MIN, OUR_TURNS_MAX = 5, 40
 
 
 def zookeeper_options(url: str) -> dict[str, str]:
@@ -106,32 +106,31 @@ class _Comparison:
 
 
 def run_kind(
-    java: JavaHudi,
+    place: Place,
     kind: Kind,
     checks: Iterable[str],
-    folder: Path,
     zookeeper: Mapping[str, str] | None = None,
     *,
     every: bool = True,
 ) -> Iterator[Result]:
-    """Makes the table, runs the checks in the order of the matrix, gives their results.
+    """Makes the table in a fresh place, runs the checks in the order of the matrix, gives their results.
 
     ``zookeeper``: lock options of a running server, needed for the check of that name. Without ``every``
     time travel and incremental queries visit every other instant.
     """
     wanted = list(checks)
     if set(wanted) - {ZOOKEEPER, JAVA_TABLE}:
-        yield from _on_our_table(java, kind, wanted, folder / "ours", 1 if every else 2)
+        yield from _on_our_table(place, kind, wanted, 1 if every else 2)
     if ZOOKEEPER in wanted:
         assert zookeeper is not None, "no ZooKeeper server"
 
         def under_zookeeper(result: Result) -> list[str]:
-            bench = _prepared(java, kind, folder / "zookeeper", zookeeper)
+            bench = _prepared(place, kind, "zookeeper", zookeeper)
             return _same_moment(bench, result)
 
         yield _timed(kind, ZOOKEEPER, under_zookeeper)
     if JAVA_TABLE in wanted:
-        yield _timed(kind, JAVA_TABLE, lambda result: _javas_table(java, result, folder / "javas"))
+        yield _timed(kind, JAVA_TABLE, lambda result: _javas_table(place, result))
 
 
 def _timed(kind: Kind, check: str, run: Callable[[Result], list[str]]) -> Result:
@@ -146,13 +145,11 @@ def _timed(kind: Kind, check: str, run: Callable[[Result], list[str]]) -> Result
     return result
 
 
-def _on_our_table(
-    java: JavaHudi, kind: Kind, wanted: Sequence[str], folder: Path, step: int
-) -> Iterator[Result]:
-    """The reads, the compaction and the file-system lock share one table, in this order."""
+def _on_our_table(place: Place, kind: Kind, wanted: Sequence[str], step: int) -> Iterator[Result]:
+    """The reads, the compaction and the store's own lock share one table, in this order."""
     start = time.perf_counter()
     try:
-        bench = _prepared(java, kind, folder, None)
+        bench = _prepared(place, kind, "ours", None)
         reads = [check for check in wanted if check in READS]
         answers = _ask(bench, {check: _queries(bench, check)[::step] for check in reads}) if reads else {}
     except Exception as error:
@@ -170,13 +167,13 @@ def _on_our_table(
         yield result
     if COMPACTION in wanted:
         yield _timed(kind, COMPACTION, lambda result: _compaction(bench, result))
-    if FILE_SYSTEM in wanted:
-        yield _timed(kind, FILE_SYSTEM, lambda result: _same_moment(bench, result))
+    if OWN_LOCK in wanted:
+        yield _timed(kind, OWN_LOCK, lambda result: _same_moment(bench, result))
 
 
-def _prepared(java: JavaHudi, kind: Kind, folder: Path, lock: Mapping[str, str] | None) -> Bench:
+def _prepared(place: Place, kind: Kind, name: str, lock: Mapping[str, str] | None) -> Bench:
     """A table of ours with base files by Java and our log files on them."""
-    bench = Bench(java, kind, str(folder), lock)
+    bench = Bench(place, kind, name, lock)
     bench.we_write(first_steps(kind))
     bench.java_compacts()
     bench.we_write(later_steps(kind))
@@ -349,6 +346,8 @@ def _both_read(bench: Bench, result: Result, queries: Sequence[Query]) -> list[s
 def _compaction(bench: Bench, result: Result) -> list[str]:
     problems = _base_and_log_rows(bench, result)
     bench.java_compacts()
+    bench.java_cleans()
+    problems += _cleaned(bench, 1)
     problems += _both_read(bench, result, [_snapshot(bench), _read_optimized(bench)])
     since = bench.writes()[-1].completion
     bench.we_write(last_steps(bench.kind))
@@ -367,6 +366,9 @@ def _same_moment(bench: Bench, result: Result) -> list[str]:
     java.send("write_loop", path=bench.path, files=files, options=bench.java_options())
     turn = 0
     while not java.answered() and turn < OUR_TURNS_MAX:
+        if turn >= OUR_TURNS_MIN and not bench.has_foreign_instant():
+            time.sleep(0.1)  # a busy machine lets Java begin late
+            continue
         step = Step("upsert", crossing_batch(kind, 2, turn))
         with table.begin() as txn:
             txn.write(bench.arrow(step.rows))
@@ -383,9 +385,14 @@ def _same_moment(bench: Bench, result: Result) -> list[str]:
     return problems + _both_read(bench, result, queries)
 
 
-def _javas_table(java: JavaHudi, result: Result, folder: Path) -> list[str]:
+def _cleaned(bench: Bench, times: int) -> list[str]:
+    found = bench.cleans()
+    return [] if found == times else [f"{found} cleans were to be {times}: nothing is shown"]
+
+
+def _javas_table(place: Place, result: Result) -> list[str]:
     kind = result.kind
-    bench = Bench(java, kind, str(folder), by_java=True)
+    bench = Bench(place, kind, "javas", by_java=True)
     before = [step for step in first_steps(kind) if step.operation != "update"]
     bench.java_writes(before)
     bench.java_compacts()
@@ -397,5 +404,9 @@ def _javas_table(java: JavaHudi, result: Result, folder: Path) -> list[str]:
     queries = [_snapshot(bench), _read_optimized(bench), _changes(bench, "000", None)]
     queries += [_changes(bench, ends[-4], None), _changes(bench, ends[1], ends[-2])]
     problems += _both_read(bench, result, queries)
+    bench.we_compact_and_clean()
+    problems += _cleaned(bench, 1)
+    problems += _both_read(bench, result, [_snapshot(bench), _read_optimized(bench)])
+    bench.java_writes(list(last_steps(kind))[:1])
     bench.java_compacts()
     return problems + _both_read(bench, result, [_snapshot(bench), _read_optimized(bench)])

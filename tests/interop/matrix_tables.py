@@ -14,9 +14,10 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
-from java_hudi import JavaHudi, nbcc_options
+from java_hudi import nbcc_options
 from matrix_cells import Kind
 from matrix_model import Commit, Compaction, Model, Shape
+from matrix_stores import Place
 
 import mainstem
 
@@ -46,6 +47,11 @@ REST = ("name", "price", "amount", "day", "moment", "tags")
 NO_WAIT = {"hoodie.time.generator.max_expected_clock_skew_ms": "1"}
 # No machine crashes here, and writers that meet are what is tested with Hudi's clock wait.
 QUICK = {**NO_WAIT, "hoodie.mainstem.fsync": "false"}
+# Without regard to time travel: what a clean leaves shows that nothing else was needed.
+NEWEST_SLICES = {
+    "hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS",
+    "hoodie.clean.fileversions.retained": "1",
+}
 # Both sides look for the lock every 50 ms; Java's default is 5 s.
 PATIENCE = {
     "hoodie.write.lock.client.wait_time_ms_between_retry": "50",
@@ -179,17 +185,18 @@ class Bench:
 
     def __init__(
         self,
-        java: JavaHudi,
+        place: Place,
         kind: Kind,
-        path: str,
+        name: str,
         lock: Mapping[str, str] | None = None,
         *,
         by_java: bool = False,
     ) -> None:
-        self.java, self.kind, self.path = java, kind, path
+        self.java, self.kind, self.path = place.java, kind, f"{place.root}/{name}"
         self.schema, self.shape = schema_of(kind), shape_of(kind)
         self.model = Model(self.shape)
-        self._lock = dict(lock or {})
+        self._lock = dict(place.lock if lock is None else lock)
+        self._store = dict(place.options)
         self._by_java = by_java
         self._seen: set[str] = set()
         #: requested times of commits that mainstem made
@@ -206,7 +213,7 @@ class Bench:
 
     def _create(self) -> None:
         shape = self.shape
-        properties = {**self._lock}
+        properties = {**self._store, **self._lock}
         if shape.hive_style:
             properties["hoodie.datasource.write.hive_style_partitioning"] = "true"
         if shape.partial:
@@ -230,6 +237,7 @@ class Bench:
             "hoodie.index.bucket.engine": "SIMPLE",
             "hoodie.bucket.index.num.buckets": str(BUCKETS),
             **self._blocks(),
+            **self._store,
             **self._lock,
             **options,
         }
@@ -318,15 +326,37 @@ class Bench:
                            delete=step.operation == "delete")  # fmt: skip
             self._seen.add(instant.requested)
 
+    def has_foreign_instant(self) -> bool:
+        """Whether there is an instant, pending or not, that the model does not know of."""
+        known = self._seen | {c.requested for c in self.model.compactions}
+        found = mainstem.open_table(self.path, self._store).timeline()
+        return any(i.action == "deltacommit" and i.requested not in known for i in found)
+
     def java_compacts(self) -> None:
         """Plan and execution."""
         requested = self.java.compact(self.path, self.java_options(**NO_WAIT))
         done = {i.requested: i for i in self.done()}
         self.model.compactions.append(Compaction(requested, done[requested].completion or ""))
 
+    def java_cleans(self) -> None:
+        """Only the newest file slices stay."""
+        self.java.clean(self.path, self.java_options(**NO_WAIT, **NEWEST_SLICES))
+
+    def we_compact_and_clean(self) -> None:
+        """By mainstem; only the newest file slices stay."""
+        table = self.table(**QUICK, **NEWEST_SLICES)
+        planned = [done.requested for done in table.compact()]
+        done = {i.requested: i for i in self.done()}
+        self.model.compactions += [Compaction(at, done[at].completion or "") for at in planned]
+        table.clean()
+
+    def cleans(self) -> int:
+        """Completed cleans, whoever made them."""
+        return sum(i.action == "clean" for i in self.done())
+
     def done(self) -> list[Any]:
         """Completed instants, by requested time."""
-        return [i for i in mainstem.open_table(self.path).timeline() if i.completion]
+        return [i for i in mainstem.open_table(self.path, self._store).timeline() if i.completion]
 
     # -- what both must read ---------------------------------------------------------------------
 

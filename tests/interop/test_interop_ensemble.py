@@ -39,6 +39,11 @@ class Troubles:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
+    def enough(self) -> bool:
+        """Whether a leader died and connections were cut more than once."""
+        assert self._thread.is_alive(), "nobody makes troubles any more"
+        return self.leaders_killed >= 1 and self.cuts >= 2
+
     def __enter__(self) -> Troubles:
         self._thread.start()
         return self
@@ -68,9 +73,10 @@ def test_java_and_two_of_our_processes_write_while_leaders_die_and_connections_a
 ) -> None:
     troubles = Troubles(ensemble)
     lock = explicit(ensemble, "shared")
-    snapshot = write_together(java, tmp_path, lock, java_commits=JAVA_COMMITS, troubles=troubles)
+    snapshot = write_together(
+        java, tmp_path, lock, java_commits=JAVA_COMMITS, troubles=troubles, enough=troubles.enough
+    )
     theirs, error = read_with_hudi_rs(str(tmp_path / "shared"))
     assert error is None
     assert_same(theirs, snapshot, ["id"])
     print(f"{troubles.leaders_killed} leaders killed, {troubles.cuts} times cut")
-    assert troubles.leaders_killed >= 1 and troubles.cuts >= 2

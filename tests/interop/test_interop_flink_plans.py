@@ -74,14 +74,14 @@ def test_java_reads_plans_that_one_pipeline_left_and_another_one_finished(java: 
     stager = Stager(LocalStorage(path), plans.staging_spec(SCHEMA), "t1", random.SystemRandom())
     commit(plans, 0, [stager.stage(rows_of(range(20), 1, "first"))])
     commit(plans, 1, [stager.stage(rows_of(range(5, 25), 2, "second"))])
-    wait_for(lambda: pending(plans), 30)
+    wait_for(lambda: pending(plans))
     (planned,) = pending(plans)
     commit(plans, 2, [stager.stage(rows_of(range(3), 3, "after the plan"))])
     before = check(java, plans, "id")
     assert plans.scan(mode="read_optimized").to_arrow().num_rows == 0
     executes = pipeline(path, "table", **{"compaction.schedule.enabled": "false"})
     commit(executes, 3, [stager.stage(rows_of([30], 4, "new"))])
-    wait_for(lambda: not pending(executes), 30)
+    wait_for(lambda: not pending(executes))
     assert planned in {i.requested for i in executes.timeline() if i.action == "commit"}
     after = check(java, executes, "id")
     assert executes.scan(mode="read_optimized").to_arrow().num_rows == 25

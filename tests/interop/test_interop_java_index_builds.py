@@ -8,7 +8,6 @@ nothing afterwards.
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ from indexed_tables import (
     rows_of,
 )
 from java_hudi import JavaHudi
+from test_interop_concurrent import wait_for
 
 from mainstem.metadata.commits.known_groups import KnownGroups
 from mainstem.options import STATS_GROUPS
@@ -45,10 +45,7 @@ def test_java_builds_an_index_beside_our_writers(kind: str, java: JavaHudi, path
     instant = java.call("schedule_index", path=path, options=given, kinds=[kind])["instant"]
     opened(path).upsert(rows_of(range(40, 50), 130))
     java.send("run_index", path=path, options=given, instant=instant)
-    until = time.monotonic() + 120
-    while name not in opened(path).config.raw["hoodie.table.metadata.partitions"].split(","):
-        assert time.monotonic() < until, "Java does not list the index"
-        time.sleep(0.05)
+    wait_for(lambda: name in opened(path).config.raw["hoodie.table.metadata.partitions"].split(","))
     early.commit()
     opened(path).upsert(rows_of(range(48, 55), 140))
     our_answers_are_whole(path)

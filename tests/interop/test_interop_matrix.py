@@ -1,15 +1,15 @@
 """Goal: Java and mainstem agree on every kind of table, whatever is combined with what.
 
 Method: a pairwise cover of the matrix of layouts, merge kinds, table versions, formats of log blocks and
-checks (`matrix_cells.py`). Every table holds base rows and log rows; what Java reads and what mainstem
-reads are compared with a model in plain Python (`matrix_model.py`), Hudi's meta columns included. The
-whole matrix is run by `make interop-matrix`, its last result is in docs/interop.md.
+checks, on a local disk, on MinIO by `s3a://` and on HDFS (`matrix_cells.py`). Every table holds base rows
+and log rows; what Java reads and what mainstem reads are compared with a model in plain Python
+(`matrix_model.py`), Hudi's meta columns included. Where `make stores` was not run, the cells of stores are
+skipped. The whole matrix is run by `make interop-matrix`, its last result is in docs/interop.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -17,11 +17,15 @@ from java_hudi import JavaHudi
 from matrix_cells import (
     CHECKS,
     COMPACTION,
-    FILE_SYSTEM,
+    HDFS,
     INCREMENTAL,
     JAVA_TABLE,
+    LOCAL,
+    OWN_LOCK,
     READ_OPTIMIZED,
+    S3A,
     SNAPSHOT,
+    STORES,
     TIME_TRAVEL,
     ZOOKEEPER,
     Cell,
@@ -34,11 +38,18 @@ from matrix_cells import (
 )
 from matrix_checks import Result, against, expected_table, run_kind, zookeeper_options
 from matrix_model import Compaction, Model
+from matrix_stores import Places, missing_here
 from matrix_tables import row, schema_of, shape_of
 
 from tests.servers.zookeeper import ZooKeeperServer
 
-COVER = pairwise_cover(all_cells())
+MISSING = {store: missing_here(store) for store in STORES}
+#: pairs of all stores; where one of them cannot run, all pairs of the local disk too
+WHOLE = pairwise_cover(all_cells())
+COVER = WHOLE if not any(MISSING.values()) else [
+    *pairwise_cover(all_cells([LOCAL])),
+    *(cell for cell in WHOLE if cell.kind.store != LOCAL),
+]  # fmt: skip
 READS_OURS = ("Engines", "Java Hudi 1.2.0 reads our tables")
 WRITES_BESIDE = ("Engines", "Java Hudi 1.2.0 writes the same keys at the same moment")
 PROVES = {
@@ -47,7 +58,7 @@ PROVES = {
     TIME_TRAVEL: [READS_OURS, ("Queries", "time travel by requested time")],
     INCREMENTAL: [READS_OURS, ("Queries", "incremental queries")],
     COMPACTION: [("Engines", "Java Hudi 1.2.0 compacts our tables, and we write on")],
-    FILE_SYSTEM: [WRITES_BESIDE, ("Locks", "file-system lock beside Java's FileSystemBasedLockProvider")],
+    OWN_LOCK: [WRITES_BESIDE],
     ZOOKEEPER: [WRITES_BESIDE, ("Locks", "ZooKeeper lock beside Java's ZookeeperBasedLockProvider")],
     JAVA_TABLE: [("Engines", "Java Hudi 1.2.0 makes a table, and we write on")],
 }
@@ -63,6 +74,16 @@ LAYOUTS = {
     "hive-style": "hive-style partitions",
     "two levels": "partitions of several levels",
 }
+OWN_LOCKS = {
+    LOCAL: "file-system lock beside Java's FileSystemBasedLockProvider",
+    S3A: "storage lock beside Java's StorageBasedLockProvider",
+    HDFS: "file-system lock on HDFS beside Java's FileSystemBasedLockProvider",
+}
+BESIDE_IN = {
+    LOCAL: [],
+    S3A: [("Engines", "Java Hudi 1.2.0 and mainstem on the same tables in S3 (s3a, MinIO)")],
+    HDFS: [("Engines", "Java Hudi 1.2.0 and mainstem on the same tables on HDFS")],
+}
 VERSIONS = {8: "table version 8 (write)", 9: "table version 9 (write)"}
 
 
@@ -71,12 +92,17 @@ def parameter(cell: Cell) -> object:
     kind = cell.kind
     lines = [
         *PROVES[cell.check],
+        *BESIDE_IN[kind.store],
+        *([("Locks", OWN_LOCKS[kind.store])] if cell.check == OWN_LOCK else []),
         ("Merging", MERGING[kind.merge]),
         ("Tables and layouts", LAYOUTS[kind.layout]),
         ("Tables and layouts", VERSIONS[kind.version]),
         ("Writing", "log blocks as Avro or Parquet"),
     ]
-    return pytest.param(cell, id=str(cell), marks=[pytest.mark.supports(*line) for line in lines])
+    marks = [pytest.mark.supports(*line) for line in lines]
+    if reason := MISSING[kind.store]:
+        marks.append(pytest.mark.skip(reason=reason))
+    return pytest.param(cell, id=str(cell), marks=marks)
 
 
 @pytest.fixture(scope="session")
@@ -89,8 +115,8 @@ def zookeeper() -> Iterator[dict[str, str]]:
 class Results:
     """Results by cell; a table is made when the first of its cells is asked for."""
 
-    def __init__(self, java: JavaHudi, zookeeper: dict[str, str], folder: Path) -> None:
-        self._java, self._zookeeper, self._folder = java, zookeeper, folder
+    def __init__(self, places: Places, zookeeper: dict[str, str]) -> None:
+        self._places, self._zookeeper = places, zookeeper
         self._asked: dict[Kind, list[str]] = {}
         self._found: dict[Cell, Result] = {}
 
@@ -102,9 +128,9 @@ class Results:
     def of(self, cell: Cell) -> Result:
         """Runs all that is asked of the cell's table, once."""
         if cell not in self._found:
-            folder = self._folder / str(len(self._found))
+            place = self._places.fresh(cell.kind.store)
             checks = [check for check in CHECKS if check in self._asked[cell.kind]]
-            found = run_kind(self._java, cell.kind, checks, folder, self._zookeeper, every=False)
+            found = run_kind(place, cell.kind, checks, self._zookeeper, every=False)
             for result in found:
                 self._found[Cell(result.kind, result.check)] = result
         return self._found[cell]
@@ -116,12 +142,13 @@ def results(
     java: JavaHudi,
     zookeeper: dict[str, str],
     tmp_path_factory: pytest.TempPathFactory,
-) -> Results:
+) -> Iterator[Results]:
     """Of the cells that pytest was asked for."""
-    made = Results(java, zookeeper, tmp_path_factory.mktemp("matrix"))
     chosen = [item.callspec.params.get("cell") for item in request.session.items if hasattr(item, "callspec")]
-    made.expect([cell for cell in chosen if isinstance(cell, Cell)])
-    return made
+    with Places(tmp_path_factory.mktemp("matrix"), java) as places:
+        made = Results(places, zookeeper)
+        made.expect([cell for cell in chosen if isinstance(cell, Cell)])
+        yield made
 
 
 @pytest.mark.timeout(600)
@@ -130,7 +157,7 @@ def test_java_and_we_answer_as_the_model_says(results: Results, cell: Cell) -> N
     result = results.of(cell)
     assert not result.problem, result.problem
     assert result.base_rows > 0 and result.log_rows > 0 and result.rows > 0
-    if cell.check in (FILE_SYSTEM, ZOOKEEPER):
+    if cell.check in (OWN_LOCK, ZOOKEEPER):
         print(f"\n{cell}: {result.overlaps} pairs of transactions overlapped")
         assert result.overlaps
 
@@ -174,5 +201,5 @@ def test_what_hudi_does_not_have_is_named_with_its_reason_and_is_no_cell() -> No
     missing = {(kind.merge, kind.version) for kind in all_kinds() if missing_in_hudi(kind)}
     assert missing == {("partial update", 8), ("several ordering fields", 8)}
     assert not [cell for cell in all_cells() if missing_in_hudi(cell.kind)]
-    kinds = len(all_kinds()) - len(missing) * 3 * 2
+    kinds = len(all_kinds()) - len(missing) * 3 * 2 * len(STORES)
     assert len(all_cells()) == kinds * len(CHECKS)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -196,10 +196,12 @@ def write_together(
     *,
     java_commits: int,
     troubles: AbstractContextManager,
+    enough: Callable[[], bool] = lambda: True,
 ) -> pa.Table:
     """Java and two processes of ours upsert the same keys, Java's commits amid ``troubles``; the snapshot.
 
-    It holds what was committed, as Java reads it too, and enough of their transactions overlapped.
+    Java goes on until there were ``enough`` of them. The snapshot holds what was committed, as Java reads it
+    too, and enough of their transactions overlapped.
     """
     path, signals = str(tmp_path / "shared"), tmp_path / "signals"
     signals.mkdir()
@@ -214,6 +216,8 @@ def write_together(
         wait_for(lambda: all(writer.commits() for writer in writers))
         with troubles:
             run.java_writes(java_commits)
+            while not enough():
+                run.java_writes(1)
         (signals / "stop").touch()
         for writer in writers:
             writer.finish()

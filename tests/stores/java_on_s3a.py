@@ -1,0 +1,46 @@
+"""What Java Hudi in Spark 3.5 needs to work on a server of S3: hadoop-aws, and its storage lock.
+
+hudi-aws is in no registry, so a stand-in for its lock client (``java/S3StorageLockClient.java``) is compiled;
+all else of the storage lock is Hudi's own code, of version 1.2.0. Older versions come without it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.servers.object_stores import PROGRAMS, Minio, StoreServer
+from tests.stores.jars import LOCK, S3A, compiled, fetched
+from tests.stores.jars import missing as jars_missing
+
+
+def missing(*, lock: bool = True) -> str | None:
+    """Why Java cannot work on MinIO here; None where it can."""
+    if not (PROGRAMS / Minio.program).exists():
+        return "MinIO is not installed: make stores"
+    return jars_missing(S3A, *([LOCK] if lock else []))
+
+
+def spark_settings(server: StoreServer, classes: Path | None) -> dict[str, str]:
+    """Settings of a Spark session; ``classes``: a folder for the lock's client, None to leave it out."""
+    path = [f"{fetched(*S3A)}/*"]
+    if classes is not None:
+        path = [str(compiled(classes)), f"{fetched(*LOCK)}/*", *path]
+    return {
+        "spark.driver.extraClassPath": ":".join(path),
+        **{f"spark.hadoop.{key}": value for key, value in server.options().items()},
+        "spark.hadoop.fs.s3a.path.style.access": "true",
+        "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
+        # Hudi leaves streams of log files open; a JVM that lives for long runs out of its 96 connections.
+        "spark.hadoop.fs.s3a.connection.maximum": "5000",
+    }
+
+
+def aws_environment(server: StoreServer) -> dict[str, str]:
+    """Variables by which AWS's own client reaches the server."""
+    given = server.options()
+    return {
+        "AWS_ENDPOINT_URL": server.endpoint,
+        "AWS_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": given["fs.s3a.access.key"],
+        "AWS_SECRET_ACCESS_KEY": given["fs.s3a.secret.key"],
+    }
