@@ -362,11 +362,12 @@ def come_back(path: Path, travelling: Request) -> None:
 
 
 class Matrix:
-    """Cells of the matrix, one after the other."""
+    """Cells of the matrix, one after the other; ``broken`` says what was found in them."""
 
     def __init__(self, run: Run, folder: Path, chance: random.Random) -> None:
         self.run, self.folder, self.chance = run, folder, chance
         self.cells = self.twice = 0
+        self.broken: list[str] = []
 
     def action(self, name: str, every: int = 1, roles: int | None = None) -> int:
         """Kill one action at each ``every``-th step; how many steps it has."""
@@ -388,7 +389,8 @@ class Matrix:
                 self._step(killed, travelling, before, after, roles)
             except (Broken, AssertionError, MainstemError, OSError) as error:
                 what = f"{name} {death} of {steps}" + (f", {travelling}" if travelling else "")
-                raise Broken(f"{what}: {error!r}") from error
+                self.broken.append(f"{what}: {error!r}")
+                shutil.rmtree(self.folder / "cell", ignore_errors=True)
             shutil.rmtree(killed)
         shutil.rmtree(template)
         shutil.rmtree(whole)
@@ -450,20 +452,18 @@ def main(arguments: list[str] | None = None) -> int:
         matrix = Matrix(run, Path(folder), random.Random(given.seed))
         for name in given.actions or templates(run):
             # Replayed alone, an action makes the same cells.
-            matrix.chance = random.Random(f"{given.seed} {name}")
-            try:
-                steps = matrix.action(name, given.every, given.roles)
-            except Broken as error:
-                again = (
-                    f"python -m tests.crash.crash_matrix --actions {name} --seed {given.seed}"
-                    f" --store {given.store}"
-                )
-                print(f"{error}\nreplay: {again}")
-                return 1
+            matrix.chance, known = random.Random(f"{given.seed} {name}"), len(matrix.broken)
+            steps = matrix.action(name, given.every, given.roles)
             seconds = time.monotonic() - began
+            if found := matrix.broken[known:]:
+                print("\n".join(found))
+                again = f"--actions {name} --seed {given.seed} --store {given.store} --every {given.every}"
+                roles = "" if given.roles is None else f" --roles {given.roles}"
+                print(f"replay: python -m tests.crash.crash_matrix {again}{roles}")
             print(f"{name}: {steps} steps, {matrix.cells} cells so far, {seconds:.0f} s", flush=True)
-    print(f"{matrix.cells} cells, {matrix.twice} recoveries killed, nothing lost")
-    return 0
+    lost = f"{len(matrix.broken)} broken" if matrix.broken else "nothing lost"
+    print(f"{matrix.cells} cells, {matrix.twice} recoveries killed, {lost}")
+    return 1 if matrix.broken else 0
 
 
 if __name__ == "__main__":
