@@ -92,8 +92,8 @@ def _sweep_attempts(storage: Storage) -> None:
 
 
 def sweep_abandoned(storage: Storage, now_ms: int) -> None:
-    """Removes objects that were put in parts, and whose writer died before it gave them their names; and those
-    by which somebody tried the store who died meanwhile. ``now_ms``: the store's clock."""
+    """Removes objects that were put in parts, and whose writer died before it gave them their names; and
+    those by which somebody tried the store who died meanwhile. ``now_ms``: the store's clock."""
     if not has_swaps(storage):
         return
     found = [(f"{paths.LONG}/{one.name}", one.mtime_ms) for one in storage.entries(paths.LONG)]

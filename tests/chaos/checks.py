@@ -78,7 +78,8 @@ def check(run: Harness) -> Score:
     base = run.files()
     commits = table_files.commits(base)
     requests = Counter() if run.bucket is None else run.bucket.proxy.done
-    score = Score(run.seed, faults=run.done, requests=requests, overtaken=run.overtaken, stall_s=run.slowest_stall_s)  # fmt: skip
+    score = Score(run.seed, faults=run.done, requests=requests, overtaken=run.overtaken)
+    score.stall_s = run.slowest_stall_s
     score.whole_s = run.slowest_whole_s
     for actor in run.actors:
         score.starts[actor.kind] += actor.starts
@@ -88,11 +89,12 @@ def check(run: Harness) -> Score:
     score.actions.update(action for _, _, action in table_files.completed(base))
     score.actions["archived instants"] = len(table_files.archived(base))
     for name in run.indexers:
-        _errors(run, name, score, _told(run) | {"Invalid"})  # it is there, it is being built, another one needs it
+        # It is there, it is being built, another one needs it.
+        _errors(run, name, score, _told(run) | {"Invalid"})
         did = Counter(f"{line['did']} {line['kind']}" for line in entries(run.place.journal(name)))
         score.indexes += did
     for name in run.readers:
-        _errors(run, name, score)
+        _errors(run, name, score, _told(run) | {"OSError"})  # what a store does not answer
         score.wrong += [f"{name} saw {line['wrong']}" for line in entries(run.place.journal(name))]
     score.wrong += run.observer.wrong
     score.wrong += _times(base)

@@ -1,7 +1,7 @@
 """A process that reads the table again and again, while everybody writes; its argument is JSON.
 
-Whatever it sees must be a state between two commits: no key twice, every batch whole or not at all, and no row
-older than the one of its key that it saw before. What is wrong goes to its journal, errors of ours to a
+Whatever it sees must be a state between two commits: no key twice, every batch whole or not at all, and no
+row older than the one of its key that it saw before. What is wrong goes to its journal, errors of ours to a
 second one. It ends by a signal.
 """
 
@@ -29,7 +29,7 @@ def main(given: dict) -> None:
         try:
             table = table or mainstem.open_table(given["path"], properties=given["properties"])
             rows = as_tuples(table.scan(columns=COLUMNS).to_arrow())
-        except MainstemError as error:
+        except (MainstemError, OSError) as error:
             trouble.add(error=type(error).__name__, message=str(error))
         else:
             for wrong in wrong_in(rows, seen, batch_rows):

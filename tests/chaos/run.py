@@ -3,9 +3,9 @@
 ``python -m tests.chaos.run --seconds 300 [--seed N]``; the seed decides what is dealt, not how processes
 race. ``--sabotage`` makes one writer break a promise: then the run must fail.
 
-``--store minio`` (``make chaos-store``): the table lies in MinIO, which is killed and stopped, behind a proxy that
-delays, cuts and loses requests and replies. Its writers are kept apart by nothing but the store, by the storage
-lock or by the ensemble: by the seed, or as ``--lock`` says.
+``--store minio`` (``make chaos-store``): the table lies in MinIO, which is killed and stopped, behind a proxy
+that delays, cuts and loses requests and replies. Its writers are kept apart by nothing but the store, by the
+storage lock or by the ensemble: by the seed, or as ``--lock`` says.
 """
 
 from __future__ import annotations

@@ -64,7 +64,15 @@ class Body:
 
 #: what every process says, on every body
 PROPERTIES = {"hoodie.mainstem.fsync": "false", "hoodie.mainstem.lock.expire_ms": "600000"}
+# A store's lock outlives its holder, and nobody sees that he is dead: who comes at once does not wait for it.
+_IN_A_STORE = {
+    "hoodie.write.lock.wait_time_ms": "100",
+    "hoodie.write.lock.client.num_retries": "0",
+    "hoodie.write.lock.storage.validity.timeout.secs": "60",
+    "hoodie.write.lock.storage.renew.interval.secs": "5",
+}
 _BESIDE_OTHERS = {
+    **_IN_A_STORE,
     "hoodie.time.generator.max_expected_clock_skew_ms": "1",
     "hoodie.mainstem.archive.rest_ms": "0",
 }
@@ -72,7 +80,7 @@ BODIES = {
     body.name: body
     for body in (
         Body("disk"),
-        Body("objects", "s3", folder_objects),
+        Body("objects", "s3", folder_objects, options=_IN_A_STORE),
         Body("shared", "s3", folder_objects, exclusive=False, options=_BESIDE_OTHERS),
         Body("renames", backend=renaming_store),
     )

@@ -10,8 +10,8 @@ everybody comes, long after; now and then this recovery is killed as well. The r
 moment, every commit is active or archived, once, and nothing is left over.
 
 ``--store`` names what the tables lie on (``bodies``). On an object store an action dies at each of its
-requests, and each request travels on once, too: the process is dead, somebody has gone on, and then the request
-takes effect, before everybody comes or long after.
+requests, and each request travels on once, too: the process is dead, somebody has gone on, and then the
+request takes effect, before everybody comes or long after.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import mmap
 import os
 import random
@@ -310,6 +311,7 @@ def warm_up() -> None:
 
 
 def main(body: str) -> None:
+    logging.disable(logging.WARNING)  # that locks of the dead were taken over
     with bodies.on(bodies.BODIES[body]):
         warm_up()
         print(json.dumps("ready"), flush=True)

@@ -1,9 +1,9 @@
 """What a process asks of an object store, one request after the other; it dies at one of them.
 
 A request is a call that changes the store: a put, conditional or not, or a delete; reads and listings leave
-nothing behind. Death 0 comes before the first request. Death n comes right after the effect of the n-th, whose
-reply nobody reads, and so before the next one is sent. Or the n-th request *travels on*: the process is dead,
-and the request takes effect when ``arrive`` is called, after others have gone on.
+nothing behind. Death 0 comes before the first request. Death n comes right after the effect of the n-th,
+whose reply nobody reads, and so before the next one is sent. Or the n-th request *travels on*: the process is
+dead, and the request takes effect when ``arrive`` is called, after others have gone on.
 """
 
 from __future__ import annotations

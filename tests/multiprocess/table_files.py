@@ -196,10 +196,10 @@ def leftovers(base: Path) -> list[str]:
 
 
 def _is_locked(base: Path) -> bool:
-    record = base / _LOCK_RECORD
-    return (base / ".hoodie/lock").exists() or (
-        record.exists() and not json.loads(record.read_text())["expired"]
-    )
+    if not (base / _LOCK_RECORD).exists():
+        return (base / ".hoodie/lock").exists()
+    record = json.loads((base / _LOCK_RECORD).read_text())
+    return not record["expired"] and record["validUntil"] > time.time() * 1000
 
 
 def _names(folder: Path) -> list[str]:

@@ -93,7 +93,8 @@ async def _body(stream: asyncio.StreamReader, head: bytes, asked: bytes = b"") -
     first, *lines = head.split(b"\r\n")
     if asked.startswith(b"HEAD ") or (asked and first.split()[1] in _NO_BODY):
         return b""
-    told = {name.strip().lower(): value.strip() for name, _, value in (line.partition(b":") for line in lines)}
+    named = (line.partition(b":") for line in lines)
+    told = {name.strip().lower(): value.strip() for name, _, value in named}
     if told.get(b"transfer-encoding", b"").lower() == b"chunked":
         return await _chunks(stream)
     return await stream.readexactly(int(told.get(b"content-length", b"0")))
