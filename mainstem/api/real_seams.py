@@ -87,7 +87,7 @@ def check_writable(seams: Seams) -> None:
     little.
     """
     try:
-        check_store(seams.storage, paths.OWN, f"probe-{seams.random.getrandbits(64):016x}")
+        check_store(seams.storage, paths.OWN, f"{paths.PROBE}{seams.random.getrandbits(64):016x}")
     except OSError as error:
         raise Unavailable(
             f"the table cannot be written: {error}", table=seams.storage.base

@@ -64,6 +64,9 @@ Result = TypeVar("Result")
 NONCE = "mainstemnonce"
 # A busy store answers 409 to a conditional write that met another one; a renewal may meet another renewal.
 _TRIES_MAX = 5
+# How often in all a request is made whose reply breaks off, and how obstore says that one did.
+_REPLIES_MAX = 4
+_BROKEN_OFF = "response body error"
 _REMOVED_AT_ONCE = 1000
 # What is longer than one of these is fetched in parts.
 _PART_BYTES = 8 * MIB
@@ -343,8 +346,9 @@ class ObjectStorage:
 
     def entries(self, folder: str, *, prefix: str = "", after: str = "") -> list[FileInfo]:
         key = self._key(folder)
-        with self._requesting("LIST", folder):
-            found = self._calls.list_with_delimiter(self._store, key or None)
+        found = self._answer(
+            "LIST", folder, lambda: self._calls.list_with_delimiter(self._store, key or None)
+        )
         start = len(key) + 1 if key else 0
         # Not every store honours where a listing is to begin, and obstore asks for that only without a
         # delimiter: names are chosen here.
@@ -365,8 +369,12 @@ class ObjectStorage:
                 return _info(name, self._head(path))
         except FileNotFoundError:
             pass
-        with self._requesting("LIST", path):
-            below = next(self._calls.list(self._store, self._key(path) or None, chunk_size=1), None)
+        key = self._key(path) or None
+
+        def first() -> object:
+            return next(self._calls.list(self._store, key, chunk_size=1), None)
+
+        below = self._answer("LIST", path, first)
         return FileInfo(name, 0, 0, True) if below else None
 
     def file_info(self, path: str) -> FileInfo | None:
@@ -445,8 +453,7 @@ class ObjectStorage:
 
     def delete(self, path: str) -> bool:
         try:
-            with self._requesting("DELETE", path):
-                self._calls.delete(self._store, self._key(path))
+            self._answer("DELETE", path, lambda: self._calls.delete(self._store, self._key(path)))
         except FileNotFoundError:
             return False
         return True
@@ -459,9 +466,8 @@ class ObjectStorage:
 
     def delete_tree(self, path: str) -> None:
         key = self._key(path)
-        with self._requesting("LIST", path):
-            found = [one["path"] for one in self._calls.list(self._store, key or None).collect()]
-        self._delete_keys(path, found)
+        listed = self._answer("LIST", path, lambda: self._calls.list(self._store, key or None).collect())
+        self._delete_keys(path, [one["path"] for one in listed])
 
     def _delete_keys(self, path: str, keys: list[str]) -> None:
         for start in range(0, len(keys), _REMOVED_AT_ONCE):
@@ -469,8 +475,7 @@ class ObjectStorage:
 
     def _delete_at_once(self, path: str, keys: list[str]) -> None:
         try:
-            with self._requesting("DELETE", path):
-                self._calls.delete(self._store, keys)
+            self._answer("DELETE", path, lambda: self._calls.delete(self._store, keys))
             return
         except FileNotFoundError:  # somebody else deletes them too, which some stores call an error
             pass
@@ -558,6 +563,19 @@ class ObjectStorage:
 
     def _full(self, path: str) -> str:
         return f"{self.base}/{path}" if path else self.base
+
+    def _answer(self, method: str, path: str, ask: Callable[[], Result]) -> Result:
+        """What ``ask`` gives. It is asked again if the reply broke off in the middle, which obstore repeats
+        for files only. A listing changes nothing, and what is removed twice is gone."""
+        for _ in range(_REPLIES_MAX - 1):
+            try:
+                with self._requesting(method, path):
+                    return ask()
+            except OSError as error:
+                if _BROKEN_OFF not in str(error):
+                    raise
+        with self._requesting(method, path):
+            return ask()
 
     @contextmanager
     def _requesting(self, method: str, path: str) -> Iterator[None]:

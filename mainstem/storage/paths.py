@@ -32,6 +32,8 @@ GATE = ".hoodie/.mainstem/gate.json"
 DECIDED = ".hoodie/.mainstem/decided"
 # An empty object of a store, put to learn the time of the store.
 CLOCK = ".hoodie/.mainstem/clock"
+# An object of a store by which a process tries what the store promises, for a moment (``storage.probe``).
+PROBE = "probe-"
 STREAMS = ".hoodie/.mainstem/streams"
 # Rows staged by engines that commit later than they write: one folder per sink.
 SINKS = ".hoodie/.mainstem/flink"

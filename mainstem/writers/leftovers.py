@@ -1,6 +1,7 @@
 """Removes what writers that died, or stalled for very long, leave beside the timeline.
 
 - private files of publications that never finished;
+- on an object store, objects that were put in parts or tried the store, a day after their process died;
 - metadata table folders left by creators of this table that died or found the table already created;
 - heartbeats and marker folders of instants that are completed or gone (the writer died while tidying);
 - inflight files of services whose plans were executed and archived, or taken back, meanwhile, on both
@@ -40,8 +41,8 @@ from mainstem.writers.write_task import marked_files
 # After this many heartbeat time-outs, the maker of a pending savepoint counts as dead.
 _DEAD_AFTER = 10
 _GONE = "-gone"
-# No writer takes a day to copy what it has put.
-_LONG_MS = 86_400_000
+# No writer takes a day to copy what it has put, or to try a store.
+_ABANDONED_MS = 86_400_000
 
 
 def sweep_leftovers(ctx: WriterContext, *, thorough: bool) -> None:
@@ -68,7 +69,7 @@ def sweep_leftovers(ctx: WriterContext, *, thorough: bool) -> None:
             _sweep_instant(ctx, timeline, instant)
     if thorough:
         _sweep_attempts(storage)
-        _sweep_long(storage, store_now_ms)
+        sweep_abandoned(storage, store_now_ms)
         _sweep_rolled_back(ctx, timeline)
 
 
@@ -90,11 +91,15 @@ def _sweep_attempts(storage: Storage) -> None:
         storage.delete_tree(f"{paths.OWN}/{gone}")
 
 
-def _sweep_long(storage: Storage, now_ms: int) -> None:
-    """Removes objects that were put in parts, and whose writer died before it gave them their names."""
-    if has_swaps(storage):
-        old = [one for one in storage.entries(paths.LONG) if now_ms - one.mtime_ms > _LONG_MS]
-        storage.delete_all(f"{paths.LONG}/{one.name}" for one in old)
+def sweep_abandoned(storage: Storage, now_ms: int) -> None:
+    """Removes objects that were put in parts, and whose writer died before it gave them their names; and
+    those by which somebody tried the store who died meanwhile. ``now_ms``: the store's clock."""
+    if not has_swaps(storage):
+        return
+    found = [(f"{paths.LONG}/{one.name}", one.mtime_ms) for one in storage.entries(paths.LONG)]
+    tried = storage.entries(paths.OWN, prefix=paths.PROBE)
+    found += [(f"{paths.OWN}/{one.name}", one.mtime_ms) for one in tried]
+    storage.delete_all(path for path, time_ms in found if now_ms - time_ms > _ABANDONED_MS)
 
 
 def _sweep_marks(ctx: WriterContext, timeline: ActiveTimeline) -> None:

@@ -147,10 +147,18 @@ class Place:
     """The files of a run."""
 
     folder: Path
+    #: of a table in a bucket
+    bucket: str | None = None
 
     @property
     def table(self) -> Path:
+        """The table's files, or what was copied of those in a bucket."""
         return self.folder / "t"
+
+    @property
+    def url(self) -> str:
+        """What the table is opened by."""
+        return self.bucket or str(self.table)
 
     @property
     def stop(self) -> Path:
@@ -174,7 +182,7 @@ _SERVICE_S = {"compact": "700ms", "clean": "900ms", "archive": "1100ms"}
 def python_writer(place: Place, name: str, properties: dict, sabotage: str) -> Actor:
     """A plain writer."""
     given = {
-        "name": name, "source": SOURCES[name], "rows": BATCH_ROWS["python"], "path": str(place.table),
+        "name": name, "source": SOURCES[name], "rows": BATCH_ROWS["python"], "path": place.url,
         "properties": properties, "journal": str(place.journal(name)), "stop": str(place.stop),
         "pause_s": 0.15, "sabotage": sabotage,
     }  # fmt: skip
@@ -189,7 +197,7 @@ def spark_writer(place: Place, name: str, properties: dict) -> Actor:
         **{key: value for key, value in properties.items() if key != "hoodie.mainstem.fsync"},
     }
     given = {
-        "source": SOURCES[name], "rows": BATCH_ROWS["spark"], "path": str(place.table), "options": options,
+        "source": SOURCES[name], "rows": BATCH_ROWS["spark"], "path": place.url, "options": options,
         "journal": str(place.journal(name)), "stop": str(place.stop), "pause_ms": 300, "memory": "640m",
         "checkpoint": str(place.folder / f"checkpoint-{name}"),
     }  # fmt: skip
@@ -201,7 +209,7 @@ def spark_writer(place: Place, name: str, properties: dict) -> Actor:
 def flink_writer(place: Place, name: str, properties: dict) -> Actor:
     """A Flink SQL job with its cluster in one process, and its Python workers."""
     given = {
-        "source": SOURCES[name], "sink": flink_sink(name), "path": str(place.table), "options": properties,
+        "source": SOURCES[name], "sink": flink_sink(name), "path": place.url, "options": properties,
         "journal": str(place.journal(name)), "stop": str(place.stop), "rate": 40, "memory": "768m",
         "checkpoint": str(place.folder / f"checkpoint-{name}"), "checkpoint_ms": 1000,
     }  # fmt: skip
@@ -218,7 +226,7 @@ def flink_sink(name: str) -> str:
 def indexer(place: Place, name: str, properties: dict, seed: int) -> Actor:
     """A process that builds indexes; the one called ``dropper`` drops them."""
     given = {
-        "path": str(place.table), "properties": properties, "journal": str(place.journal(name)), "seed": seed,
+        "path": place.url, "properties": properties, "journal": str(place.journal(name)), "seed": seed,
         "does": "drop" if name == "dropper" else "build",
     }  # fmt: skip
     kind = name.partition("-")[0]
@@ -226,8 +234,19 @@ def indexer(place: Place, name: str, properties: dict, seed: int) -> Actor:
     return Actor(name, kind, command, place.log(name), is_writer=False)
 
 
+def reader(place: Place, name: str, properties: dict) -> Actor:
+    """A process that reads the table again and again."""
+    sizes = {name: BATCH_ROWS.get(name.partition("-")[0]) for name in SOURCES}
+    given = {
+        "path": place.url, "properties": properties, "journal": str(place.journal(name)),
+        "batch_rows": {str(SOURCES[source]): size for source, size in sizes.items() if size},
+    }  # fmt: skip
+    command = ["-m", "tests.chaos.reader", json.dumps(given)]
+    return Actor(name, "reader", command, place.log(name), is_writer=False)
+
+
 def service(place: Place, name: str, properties: dict) -> Actor:
     """A process of one table service."""
     options = [part for key, value in properties.items() for part in ("-o", f"{key}={value}")]
-    command = ["-m", "mainstem", "services", str(place.table), "--only", name, "--every", _SERVICE_S[name]]
+    command = ["-m", "mainstem", "services", place.url, "--only", name, "--every", _SERVICE_S[name]]
     return Actor(name, name, [*command, *options], place.log(name), is_writer=False)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-import mainstem
 from mainstem.errors import CorruptTable
 from tests.chaos.actors import BATCH_ROWS, SOURCES, flink_sink
 from tests.chaos.indexer import KINDS, build
@@ -25,6 +23,10 @@ if TYPE_CHECKING:
 
 #: what a writer may be told: none of these means that another's commit was in its way
 TOLD = {"LeaseLost", "RolledBack", "LockUnavailable", "Unavailable"}
+#: ... on a store, too: a reply that was lost, and nobody answered the question how it ended
+TOLD_OF_A_STORE = TOLD | {"OutcomeUnknown"}
+#: in a store these wait for a day before they are swept
+_WAITING = ("own file probe-", "own file long/")
 _SHOWN = 5
 
 
@@ -40,6 +42,7 @@ class Score:
     told: Counter = field(default_factory=Counter)
     actions: Counter = field(default_factory=Counter)
     indexes: Counter = field(default_factory=Counter)
+    requests: Counter = field(default_factory=Counter)
     overtaken: int = 0
     fenced: int = 0
     stall_s: float = 0.0
@@ -60,7 +63,8 @@ class Score:
             f"lock holders overtaken: {self.overtaken}; attempts fenced: {self.fenced};"
             f" writers rolled back: {taken_over}; errors told: {_listed(self.told) or 'none'}",
             f"slowest stall: {self.stall_s:.1f} s without a commit of anybody,"
-            f" {self.whole_s:.1f} s with all ZooKeeper servers at work",
+            f" {self.whole_s:.1f} s with all servers at work",
+            *([f"of requests to the store: {_listed(self.requests)}"] if self.requests else []),
             f"rows checked in every cell: {self.rows}, by mainstem and by hudi-rs",
         ]
 
@@ -71,9 +75,11 @@ def _listed(counted: Counter) -> str:
 
 def check(run: Harness) -> Score:
     """Look at everything; findings are collected, so that one does not hide another."""
-    base = run.place.table
+    base = run.files()
     commits = table_files.commits(base)
-    score = Score(run.seed, faults=run.done, overtaken=run.overtaken, stall_s=run.slowest_stall_s)
+    requests = Counter() if run.bucket is None else run.bucket.proxy.done
+    score = Score(run.seed, faults=run.done, requests=requests, overtaken=run.overtaken)
+    score.stall_s = run.slowest_stall_s
     score.whole_s = run.slowest_whole_s
     for actor in run.actors:
         score.starts[actor.kind] += actor.starts
@@ -83,9 +89,13 @@ def check(run: Harness) -> Score:
     score.actions.update(action for _, _, action in table_files.completed(base))
     score.actions["archived instants"] = len(table_files.archived(base))
     for name in run.indexers:
-        _errors(run, name, score, TOLD | {"Invalid"})  # it is there, it is being built, another one needs it
+        # It is there, it is being built, another one needs it.
+        _errors(run, name, score, _told(run) | {"Invalid"})
         did = Counter(f"{line['did']} {line['kind']}" for line in entries(run.place.journal(name)))
         score.indexes += did
+    for name in run.readers:
+        _errors(run, name, score, _told(run) | {"OSError"})  # what a store does not answer
+        score.wrong += [f"{name} saw {line['wrong']}" for line in entries(run.place.journal(name))]
     score.wrong += run.observer.wrong
     score.wrong += _times(base)
     sent = _journals(run, commits, score)
@@ -168,8 +178,13 @@ def _told_right(guard: tuple, line: dict, visible: list[table_files.Commit]) -> 
     return []
 
 
-def _errors(run: Harness, name: str, score: Score, allowed: set[str] = TOLD) -> None:
+def _told(run: Harness) -> set[str]:
+    return TOLD if run.bucket is None else TOLD_OF_A_STORE
+
+
+def _errors(run: Harness, name: str, score: Score, allowed: set[str] | None = None) -> None:
     """What a writer was told must be an error of ours that leaves its batch to be written again."""
+    allowed = _told(run) if allowed is None else allowed
     path = run.place.journal(name)
     for line in entries(path.with_name(path.name + ".errors")):
         score.told[line["error"]] += 1
@@ -190,8 +205,7 @@ def _times(base) -> list[str]:
 def _cells(run: Harness, sent: dict, score: Score) -> None:
     """The table is what the sources' committed batches make, in every cell, for two readers."""
     expected = newest(sent)
-    table = mainstem.open_table(run.place.table)
-    _compare("mainstem", as_tuples(table.scan().to_arrow()), expected, score)
+    _compare("mainstem", as_tuples(run.open().scan().to_arrow()), expected, score)
     theirs, error = read_with_hudi_rs(run.place.table)
     if theirs is None:
         score.wrong.append(f"hudi-rs cannot read it: {error}")
@@ -219,10 +233,9 @@ def _compare(reader: str, found: list[tuple], expected: dict[str, tuple], score:
 
 def _leftovers(run: Harness, score: Score) -> None:
     """All who died are long dead; one who comes rolls back, and nothing of them is left, nor any row lost."""
-    base = run.place.table
-    before = sorted(as_tuples(mainstem.open_table(base).scan().to_arrow()))
-    table_files.age(base)
-    last = mainstem.open_table(base)
+    before = sorted(as_tuples(run.open().scan().to_arrow()))
+    run.age()
+    last = run.open()
     dead = [index for index in last.indexes() if run.indexers and index.state != "ready"]
     for index in sorted(dead, key=lambda index: index.kind in ("column_stats", "record_index")):
         last.drop_index(index.name, if_exists=True)  # somebody died while he built it, or what rests on it
@@ -230,32 +243,32 @@ def _leftovers(run: Harness, score: Score) -> None:
     for service in last.run_services(if_due=False):
         if service.error is not None:
             score.wrong.append(f"{service.service} fails afterwards: {service.error}")
-    _validated(base, score)
+    _validated(run, score)
     # What Flink's killed workers staged and never told is swept by age, much later.
-    score.wrong += [left for left in table_files.leftovers(base) if not left.startswith("own file flink/")]
-    if sorted(as_tuples(mainstem.open_table(base).scan().to_arrow())) != before:
+    waiting = ("own file flink/", *_WAITING)
+    score.wrong += [left for left in table_files.leftovers(run.files()) if not left.startswith(waiting)]
+    if sorted(as_tuples(run.open().scan().to_arrow())) != before:
         score.wrong.append("services change the table's rows")
 
 
 def _indexes(run: Harness, score: Score) -> None:
     """Reads with a filter are the full read's rows, by the indexes that are left, and by one of each kind."""
-    base = run.place.table
-    whole = mainstem.open_table(base).scan().to_arrow()
-    _filtered(base, whole, score)
+    whole = run.open().scan().to_arrow()
+    _filtered(run, whole, score)
     for kind in KINDS:
-        if kind not in _ready(base):
-            build(mainstem.open_table(base), kind)
-    if _ready(base) != {"files", *KINDS}:
-        score.wrong.append(f"in the end these indexes are ready: {sorted(_ready(base))}")
-    _validated(base, score)
-    _filtered(base, whole, score)
+        if kind not in _ready(run):
+            build(run.open(), kind)
+    if _ready(run) != {"files", *KINDS}:
+        score.wrong.append(f"in the end these indexes are ready: {sorted(_ready(run))}")
+    _validated(run, score)
+    _filtered(run, whole, score)
 
 
-def _ready(base: Path) -> set[str]:
-    return {index.kind for index in mainstem.open_table(base).indexes() if index.state == "ready"}
+def _ready(run: Harness) -> set[str]:
+    return {index.kind for index in run.open().indexes() if index.state == "ready"}
 
 
-def _filtered(base: Path, whole: pa.Table, score: Score) -> None:
+def _filtered(run: Harness, whole: pa.Table, score: Score) -> None:
     keys, values = whole["id"].to_pylist(), whole["value"].to_pylist()
     times = sorted(whole["ts"].to_pylist())
     field = pc.field
@@ -271,14 +284,14 @@ def _filtered(base: Path, whole: pa.Table, score: Score) -> None:
         field("value") == "nobody's",
     ]
     for one in filters:
-        found = sorted(as_tuples(mainstem.open_table(base).scan(filter=one).to_arrow()))
+        found = sorted(as_tuples(run.open().scan(filter=one).to_arrow()))
         expected = sorted(as_tuples(whole.filter(one)))
         if found != expected:
             score.wrong.append(f"{one}: {len(found)} rows, of {len(expected)} in the full read")
     score.filters += len(filters)
 
 
-def _validated(base: Path, score: Score) -> None:
-    report = mainstem.open_table(base).validate_metadata()
+def _validated(run: Harness, score: Score) -> None:
+    report = run.open().validate_metadata()
     if report is not None and not report.ok:
         score.wrong += [f"metadata: {difference}" for difference in report.differences[:_SHOWN]]

@@ -16,8 +16,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tests.servers.http_proxy import FAULTS
+
 if TYPE_CHECKING:
     from tests.chaos.actors import Actor
+    from tests.chaos.bucket import Bucket
     from tests.chaos.harness import Harness
 
 # How long somebody is waited for who holds the lock: it is held for some milliseconds at a time.
@@ -45,21 +48,22 @@ def pack(harness: Harness) -> list[Fault]:
         parts = next(actor.parts for actor in harness.actors if actor.kind == kind)
         for part in parts:
             found.append(Fault(f"kill {part} of {kind}", lambda run, k=kind, p=part: _kill(run, k, p)))
-    found += [
-        Fault("kill the lock's holder", _kill_holder),
-        Fault("stop the lock's holder beyond its session", _stop_holder),
-        Fault("expire the holder's session", _expire_holder),
-        Fault("expire a session in the queue", _expire_waiter),
-        Fault("kill ZooKeeper's leader", _kill_leader),
-        Fault("kill a ZooKeeper follower", _kill_follower),
-        Fault("stop ZooKeeper's leader", _stop_leader),
-        Fault("lose the quorum briefly", lambda run: _lose_quorum(run, longer=False)),
-        Fault("lose the quorum for longer than a session", lambda run: _lose_quorum(run, longer=True)),
-        Fault("cut all connections", _cut),
-        Fault("cut the connections of one server", _cut_one),
-        Fault("let nothing through for longer than a session", _stall),
+    if harness.ensemble is not None:
+        found += _OF_THE_ENSEMBLE
+    return found + (_of_the_store() if harness.bucket is not None else [])
+
+
+def _of_the_store() -> list[Fault]:
+    storms = [Fault(f"a storm: {fault}", lambda run, f=fault: _storm(run, f)) for fault in FAULTS]
+    return [
+        Fault("kill the store", lambda run: _kill_store(run, longer=False)),
+        Fault("kill the store for longer than a session", lambda run: _kill_store(run, longer=True)),
+        Fault("stop the store briefly", lambda run: _stop_store(run, longer=False)),
+        Fault("stop the store for longer than a session", lambda run: _stop_store(run, longer=True)),
+        Fault("cut all connections to the store", _cut_store),
+        Fault("let nothing through to the store", _stall_store),
+        *storms,
     ]
-    return found
 
 
 class Deal:
@@ -165,48 +169,48 @@ def _expire_waiter(run: Harness) -> bool:
 
 
 def _down(run: Harness, numbers: list[int], seconds: float) -> bool:
-    run.ensemble_hurt = True
+    run.ensemble_trouble.begin()
     for number in numbers:
         run.ensemble.servers[number].kill()
 
     def up() -> None:
         for number in numbers:
             run.ensemble.servers[number].launch()
-        run.later(0.2, run.when_ensemble_serves)
+        run.later(0.2, run.ensemble_trouble.end_when_it_serves)
 
     run.later(seconds, up)
     return True
 
 
 def _kill_leader(run: Harness) -> bool:
-    leader = run.ensemble.leader() if run.may_hurt_ensemble else None
+    leader = run.ensemble.leader() if run.ensemble_trouble.may_begin else None
     return leader is not None and _down(run, [leader], run.chance.uniform(0.2, 2))
 
 
 def _kill_follower(run: Harness) -> bool:
-    leader = run.ensemble.leader() if run.may_hurt_ensemble else None
+    leader = run.ensemble.leader() if run.ensemble_trouble.may_begin else None
     others = [n for n in range(len(run.ensemble.servers)) if n != leader]
     return leader is not None and _down(run, [run.chance.choice(others)], run.chance.uniform(0.2, 2))
 
 
 def _stop_leader(run: Harness) -> bool:
-    leader = run.ensemble.leader() if run.may_hurt_ensemble else None
+    leader = run.ensemble.leader() if run.ensemble_trouble.may_begin else None
     if leader is None:
         return False
-    run.ensemble_hurt = True
+    run.ensemble_trouble.begin()
     server = run.ensemble.servers[leader]
     server.stop()
 
     def resume() -> None:
         server.resume()
-        run.later(0.2, run.when_ensemble_serves)
+        run.later(0.2, run.ensemble_trouble.end_when_it_serves)
 
     run.later(run.session_s * run.chance.uniform(0.3, 1.6), resume)
     return True
 
 
 def _lose_quorum(run: Harness, *, longer: bool) -> bool:
-    if not run.may_hurt_ensemble:
+    if not run.ensemble_trouble.may_begin:
         return False
     factor = run.chance.uniform(1.2, 1.8) if longer else run.chance.uniform(0.1, 0.5)
     two = run.chance.sample(range(len(run.ensemble.servers)), 2)
@@ -225,16 +229,105 @@ def _cut_one(run: Harness) -> bool:
 
 
 def _stall(run: Harness) -> bool:
-    if not run.may_hurt_ensemble:
+    if not run.ensemble_trouble.may_begin:
         return False
-    run.ensemble_hurt = True
+    run.ensemble_trouble.begin()
     for proxy in run.ensemble.proxies:
         proxy.stall()
 
     def flow() -> None:
         for proxy in run.ensemble.proxies:
             proxy.flow()
-        run.later(0.2, run.when_ensemble_serves)
+        run.later(0.2, run.ensemble_trouble.end_when_it_serves)
 
     run.later(run.session_s * run.chance.uniform(1.2, 1.8), flow)
     return True
+
+
+def _bucket(run: Harness) -> Bucket:
+    assert run.bucket is not None
+    return run.bucket
+
+
+def _kill_store(run: Harness, *, longer: bool) -> bool:
+    """kill -9, and a start on what it left."""
+    if not run.store_trouble.may_begin:
+        return False
+    run.store_trouble.begin()
+    server = _bucket(run).server
+    server.kill()
+
+    def up() -> None:
+        server.launch()
+        run.later(0.3, run.store_trouble.end_when_it_serves)
+
+    factor = run.chance.uniform(1.2, 1.8) if longer else run.chance.uniform(0.0, 0.3)
+    run.later(run.session_s * factor, up)
+    return True
+
+
+def _stop_store(run: Harness, *, longer: bool) -> bool:
+    """Connections stay open and nobody answers."""
+    if not run.store_trouble.may_begin:
+        return False
+    run.store_trouble.begin()
+    server = _bucket(run).server
+    server.stop()
+
+    def resume() -> None:
+        server.resume()
+        run.store_trouble.end_when_it_serves()
+
+    factor = run.chance.uniform(1.2, 1.8) if longer else run.chance.uniform(0.1, 0.5)
+    run.later(run.session_s * factor, resume)
+    return True
+
+
+def _cut_store(run: Harness) -> bool:
+    _bucket(run).proxy.cut()
+    return True
+
+
+def _stall_store(run: Harness) -> bool:
+    if not run.store_trouble.may_begin:
+        return False
+    run.store_trouble.begin()
+    proxy = _bucket(run).proxy
+    proxy.stall()
+
+    def flow() -> None:
+        proxy.flow()
+        run.store_trouble.end_when_it_serves()
+
+    run.later(run.session_s * run.chance.uniform(0.5, 1.8), flow)
+    return True
+
+
+def _storm(run: Harness, fault: str) -> bool:
+    if not run.store_trouble.may_begin:
+        return False
+    run.store_trouble.begin()
+    _bucket(run).storm(fault)
+
+    def calm() -> None:
+        _bucket(run).calm()
+        run.store_trouble.end_when_it_serves()
+
+    run.later(run.chance.uniform(1.0, 3.0), calm)
+    return True
+
+
+_OF_THE_ENSEMBLE = [
+    Fault("kill the lock's holder", _kill_holder),
+    Fault("stop the lock's holder beyond its session", _stop_holder),
+    Fault("expire the holder's session", _expire_holder),
+    Fault("expire a session in the queue", _expire_waiter),
+    Fault("kill ZooKeeper's leader", _kill_leader),
+    Fault("kill a ZooKeeper follower", _kill_follower),
+    Fault("stop ZooKeeper's leader", _stop_leader),
+    Fault("lose the quorum briefly", lambda run: _lose_quorum(run, longer=False)),
+    Fault("lose the quorum for longer than a session", lambda run: _lose_quorum(run, longer=True)),
+    Fault("cut all connections", _cut),
+    Fault("cut the connections of one server", _cut_one),
+    Fault("let nothing through for longer than a session", _stall),
+]

@@ -12,12 +12,24 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import mainstem
 from mainstem.options.locks import EXPLICIT
-from tests.chaos.actors import Actor, Place, flink_writer, indexer, python_writer, service, spark_writer
+from tests.chaos.actors import (
+    Actor,
+    Place,
+    flink_writer,
+    indexer,
+    python_writer,
+    reader,
+    service,
+    spark_writer,
+)
+from tests.chaos.bucket import Bucket, BucketObserver
 from tests.chaos.faults import Deal, pack
 from tests.chaos.rows import SCHEMA
+from tests.multiprocess import table_files
 from tests.multiprocess.test_writer_processes import Observer
 from tests.servers.zookeeper_ensemble import SERVERS, ZooKeeperEnsemble
 
@@ -27,6 +39,7 @@ SPARK = ("spark-0", "spark-1")
 FLINK = ("flink-0", "flink-1")
 SERVICES = ("compact", "clean", "archive")
 INDEXERS = ("indexer-0", "indexer-1", "dropper")
+READERS = ("reader-0",)
 _LOOK_S = 0.05
 _ANSWER_S = 0.5
 _START_S = 600.0
@@ -34,6 +47,34 @@ _FINISH_S = 600.0
 # A process that was hurt is left alone for so long, and a writer until it has committed so many batches.
 _REST_S = 2.0
 _REST_BATCHES = 2
+# ... who left something behind in a store: ten times a heartbeat's time, and a bit.
+_DEAD_S = 24.0
+
+
+class Trouble:
+    """Trouble with one service: one at a time, and then some time for everybody to work."""
+
+    def __init__(self, run: Harness, serves: Callable[[], bool]) -> None:
+        self._run, self._serves = run, serves
+        self.there = False
+        self._rests_until = 0.0
+
+    @property
+    def may_begin(self) -> bool:
+        """Nothing is wrong, and everybody had time to work."""
+        return not self.there and time.monotonic() > self._rests_until
+
+    def begin(self) -> None:
+        """Something is done to the service now."""
+        self.there = True
+
+    def end_when_it_serves(self) -> None:
+        """What was done is undone: the trouble is over as soon as the service serves again."""
+        if self._serves():
+            self.there = False
+            self._rests_until = time.monotonic() + self._run.session_s
+        else:
+            self._run.later(0.2, self.end_when_it_serves)
 
 
 @dataclass(frozen=True)
@@ -48,17 +89,18 @@ class Harness:
     """One run in ``folder``. ``session_s``: how long a writer's ZooKeeper session outlives its silence."""
 
     def __init__(
-        self, ensemble: ZooKeeperEnsemble, folder: Path, *, seed: int, session_s: float,
+        self, ensemble: ZooKeeperEnsemble | None, folder: Path, *, seed: int, session_s: float,
         writers: Sequence[str], services: Sequence[str] = SERVICES, sabotage: Mapping[str, str] | None = None,
-        indexers: Sequence[str] = (),
+        indexers: Sequence[str] = (), readers: Sequence[str] = (), bucket: Bucket | None = None,
     ) -> None:  # fmt: skip
-        self.ensemble, self.place, self.session_s = ensemble, Place(folder), session_s
+        self.ensemble, self.session_s, self.bucket = ensemble, session_s, bucket
+        self.place = Place(folder, None if bucket is None else bucket.url)
         self.seed, self.sabotage = seed, dict(sabotage or {})
         self.chance = random.Random(seed)
         self.done: Counter[str] = Counter()
         self.overtaken = 0
-        self.ensemble_hurt = False
-        self._ensemble_rests_until = 0.0
+        self.ensemble_trouble = Trouble(self, self._ensemble_serves)
+        self.store_trouble = Trouble(self, lambda: bucket is None or bucket.serves())
         self.frozen: set[str] = set()
         self.slowest_stall_s = self.slowest_whole_s = 0.0
         self._since_commit: float | None = None
@@ -67,17 +109,50 @@ class Harness:
         self._rests: dict[str, tuple[float, int]] = {}
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
-        self._look_at = ensemble.client()
-        self._look_at.start(timeout=30)
+        self._look_at = None if ensemble is None else ensemble.client()
+        if self._look_at is not None:
+            self._look_at.start(timeout=30)
         self.lock = f"{LOCK}-{folder.name}"
-        self.indexers = tuple(indexers)
-        create_table(self.place.table, ensemble, self.lock, metadata=bool(indexers))
+        self.indexers, self.readers = tuple(indexers), tuple(readers)
+        self._create_table()
         self.actors = self._cast(writers, services)
-        self.observer = Observer(self.place.table)
+        self.observer = Observer(self.place.table) if bucket is None else BucketObserver(bucket)
         self.deal = Deal(pack(self), self.chance)
 
+    def _create_table(self) -> None:
+        """The table of the run, which carries its lock."""
+        bucket = self.bucket
+        create_table(
+            self.place.url, self.ensemble, self.lock, metadata=bool(self.indexers),
+            more={} if bucket is None else {**bucket.direct, **bucket.properties()},
+        )  # fmt: skip
+
+    def open(self) -> mainstem.Table:
+        """The table, past the proxy, as who checks it opens it."""
+        if self.bucket is None:
+            return mainstem.open_table(self.place.table)
+        return mainstem.open_table(self.place.url, {**self.writer_properties(), **self.bucket.direct})
+
+    def files(self) -> Path:
+        """A folder with the table's files as they are now."""
+        if self.bucket is not None:
+            self.bucket.copy(self.place.table)
+        return self.place.table
+
+    def age(self) -> None:
+        """All who died are long dead afterwards."""
+        if self.bucket is None:
+            table_files.age(self.place.table)
+        else:
+            time.sleep(_DEAD_S)
+
+    def writer_properties(self) -> dict[str, str]:
+        """What every process says."""
+        of_store = {} if self.bucket is None else {**self.bucket.options(), **self.bucket.writer_properties()}
+        return {**writer_properties(self.session_s), **of_store}
+
     def _cast(self, writers: Sequence[str], services: Sequence[str]) -> list[Actor]:
-        properties = writer_properties(self.session_s)
+        properties = self.writer_properties()
         cast = []
         for name in writers:
             if name in SPARK:
@@ -89,6 +164,7 @@ class Harness:
                 cast.append(python_writer(self.place, name, properties, spoiled))
         for number, name in enumerate(self.indexers):
             cast.append(indexer(self.place, name, properties, self.seed + number))
+        cast += [reader(self.place, name, properties) for name in self.readers]
         return cast + [service(self.place, name, {**properties, **SERVICE_OPTIONS}) for name in services]
 
     # What faults use
@@ -116,22 +192,14 @@ class Harness:
         """Do ``what`` in some seconds."""
         heapq.heappush(self._agenda, (time.monotonic() + seconds, next(self._numbers), what))
 
-    def when_ensemble_serves(self) -> None:
-        """The trouble with the ensemble is over as soon as all servers serve again."""
-        if all(self.ensemble.mode(number) for number in range(SERVERS)):
-            self.ensemble_hurt = False
-            self._ensemble_rests_until = time.monotonic() + self.session_s
-        else:
-            self.later(0.2, self.when_ensemble_serves)
-
-    @property
-    def may_hurt_ensemble(self) -> bool:
-        """One trouble at a time, and then some time for everybody to work."""
-        return not self.ensemble_hurt and time.monotonic() > self._ensemble_rests_until
+    def _ensemble_serves(self) -> bool:
+        return self.ensemble is None or all(self.ensemble.mode(number) for number in range(SERVERS))
 
     def queue(self, most: int | None = None) -> list[Contender]:
         """Who stands at the lock, the holder first; nobody if ZooKeeper does not answer."""
-        found = []
+        found: list[Contender] = []
+        if self._look_at is None:
+            return found
         try:
             names = self._ask("get_children_async", self.lock)
             for name in sorted(names, key=lambda name: name[-10:])[:most]:
@@ -204,9 +272,9 @@ class Harness:
         return self.place.stop.exists() and status in ((0, -signal.SIGTERM) if self._ending else (0,))
 
     def _note_stall(self, new: set[str]) -> None:
-        """The longest time without a commit, and the longest of it while ZooKeeper was whole."""
+        """The longest time without a commit, and the longest of it while no server was in trouble."""
         now = time.monotonic()
-        if new or self.ensemble_hurt:
+        if new or self.ensemble_trouble.there or self.store_trouble.there:
             self._since_whole = now
         if new or self._since_commit is None:
             self._since_commit = now
@@ -219,7 +287,9 @@ class Harness:
         self._agenda.clear()
         for what in due:
             what()
-        self._until(lambda: not self._agenda, "ZooKeeper does not come back", _FINISH_S)
+        self._until(lambda: not self._agenda, "the servers do not come back", _FINISH_S)
+        if self.bucket is not None:
+            self.bucket.clear()
         self.place.stop.touch()
         writers = [actor for actor in self.actors if actor.is_writer]
         self._until(lambda: all(a.process.poll() == 0 for a in writers), "a writer does not end", _FINISH_S)
@@ -235,25 +305,31 @@ class Harness:
         """Nothing of it runs any more."""
         for actor in self.actors:
             actor.end()
-        self._look_at.stop()
-        self._look_at.close()
+        if self._look_at is not None:
+            self._look_at.stop()
+            self._look_at.close()
 
 
 def create_table(
-    path: Path, ensemble: ZooKeeperEnsemble, lock: str, *, metadata: bool = False
-) -> mainstem.Table:
-    """The table of a run, which carries its lock."""
+    place: Path | str, ensemble: ZooKeeperEnsemble | None, lock: str, *, metadata: bool = False,
+    more: Mapping[str, object] = MappingProxyType({}),
+) -> mainstem.Table:  # fmt: skip
+    """The table of a run, which carries its lock: ZooKeeper's, or without an ensemble its place's own."""
     base_path, _, key = lock.rpartition("/")
+    of_zookeeper = {} if ensemble is None else {
+        "hoodie.write.lock.provider": EXPLICIT,
+        "hoodie.write.lock.zookeeper.url": ensemble.connect_string,
+        "hoodie.write.lock.zookeeper.base_path": base_path,
+        "hoodie.write.lock.zookeeper.lock_key": key,
+    }  # fmt: skip
     return mainstem.create_table(
-        path, SCHEMA, record_key="id", ordering="ts", partition_by="city", buckets=2,
+        place, SCHEMA, record_key="id", ordering="ts", partition_by="city", buckets=2,
         properties={
             "hoodie.mainstem.exclusive": True,
             "hoodie.mainstem.fsync": False,
             "hoodie.metadata.enable": metadata,
-            "hoodie.write.lock.provider": EXPLICIT,
-            "hoodie.write.lock.zookeeper.url": ensemble.connect_string,
-            "hoodie.write.lock.zookeeper.base_path": base_path,
-            "hoodie.write.lock.zookeeper.lock_key": key,
+            **of_zookeeper,
+            **more,
         },
     )  # fmt: skip
 

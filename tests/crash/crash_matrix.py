@@ -8,6 +8,10 @@ writer, a reader, a compactor, a cleaner, an archiver, a log compactor, an index
 of the metadata table, each on a copy of its own, at once, while the dead process still looks alive. Then
 everybody comes, long after; now and then this recovery is killed as well. The rows are right at every
 moment, every commit is active or archived, once, and nothing is left over.
+
+``--store`` names what the tables lie on (``bodies``). On an object store an action dies at each of its
+requests, and each request travels on once, too: the process is dead, somebody has gone on, and then the
+request takes effect, before everybody comes or long after.
 """
 
 from __future__ import annotations
@@ -38,7 +42,9 @@ from mainstem.readers.planning.table_state import TableState
 from mainstem.services.metadata import metadata_compaction
 from mainstem.storage.local import LocalStorage
 from tests.crash import crash_worker
-from tests.crash.crash_worker import PROPERTIES, SERVICES, rows
+from tests.crash.bodies import BODIES, DISK, PROPERTIES, Body, current, on, place
+from tests.crash.crash_worker import rows
+from tests.crash.requests import Request, arrive, taken
 from tests.multiprocess import table_files
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,18 +59,20 @@ class Broken(AssertionError):
 
 
 @contextmanager
-def worker() -> Iterator[Run]:
-    """Runs an action in a child of a process that has imported everything already."""
+def worker(body: Body = DISK) -> Iterator[Run]:
+    """Runs an action in a child of a process that has imported everything already; tables of this process
+    lie on ``body``, too."""
     process = subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("crash_worker.py"))],
+        [sys.executable, str(Path(__file__).with_name("crash_worker.py")), body.name],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
 
-    def call(action: str, path: Path, kill_at: int | None = None) -> dict:
-        process.stdin.write(json.dumps({"action": action, "path": str(path), "kill_at": kill_at}) + "\n")
+    def call(action: str, path: Path, kill_at: int | None = None, travels: bool = False) -> dict:
+        asked = {"action": action, "path": place(path), "kill_at": kill_at, "travels": travels}
+        process.stdin.write(json.dumps(asked) + "\n")
         process.stdin.flush()
         answer = json.loads(process.stdout.readline())
         assert answer["status"] == (0 if kill_at is None else -signal.SIGKILL), answer
@@ -72,7 +80,8 @@ def worker() -> Iterator[Run]:
 
     try:
         assert json.loads(process.stdout.readline()) == "ready"
-        yield call
+        with on(body):
+            yield call
     finally:
         process.stdin.close()
         process.wait()
@@ -80,7 +89,7 @@ def worker() -> Iterator[Run]:
 
 
 def opened(path: Path) -> mainstem.Table:
-    return mainstem.open_table(path, properties={**PROPERTIES, **SERVICES})
+    return crash_worker.serviced(place(path))
 
 
 def content(path: Path) -> Content:
@@ -129,7 +138,7 @@ def check_metadata(path: Path) -> None:
 
 
 def _written(path: Path, commits: int = 1, *, index: bool = True, **more: object) -> mainstem.Table:
-    crash_worker.create(str(path), **more)
+    crash_worker.create(place(path), **more)
     table = opened(path)
     if more and index:
         table.create_index("column_stats")
@@ -139,16 +148,23 @@ def _written(path: Path, commits: int = 1, *, index: bool = True, **more: object
 
 
 def _dead_writer(path: Path, run: Run, **more: object) -> None:
-    """A writer died inside its second critical section, long ago."""
+    """A writer died inside its second critical section, long ago, and nobody will make its commit visible."""
     steps = _steps_of(run, "upsert", lambda p: _written(p, **more))
     for kill_at in reversed(range(steps)):
         _written(path, **more)
         run("upsert", path, kill_at)
-        if not _guarded(path) and (path / ".hoodie/lock").exists():
-            table_files.age(path)
-            return
+        if not _guarded(path) and (current().by_requests or (path / ".hoodie/lock").exists()):
+            settle_what_was_decided(path)
+            if not _guarded(path):
+                table_files.age(path)
+                return
         shutil.rmtree(path)
     raise AssertionError("no step lies inside the critical section")
+
+
+def settle_what_was_decided(path: Path) -> None:
+    """On a store a dead process may have decided what nobody sees yet."""
+    opened(path).writer_context().publisher.settle()
 
 
 def _steps_of(run: Run, action: str, make: Callable[[Path], object]) -> int:
@@ -171,7 +187,7 @@ def _restorable(path: Path) -> None:
     table.savepoint()
     table.upsert(rows("gone", 5))
     table.compact()
-    crash_worker.upsert(str(path))
+    crash_worker.upsert(place(path))
     table.schedule_compaction()
 
 
@@ -278,38 +294,43 @@ ROLES: dict[str, Callable[[mainstem.Table], object]] = {
     "archiver": lambda table: table.archive(),
     "log compactor": lambda table: table.log_compact(),
 }
-# Does not wait for as long as a builder of ``files`` that has just died looks alive: two minutes.
-IMPATIENT = {**PROPERTIES, "hoodie.metadata.index.check.timeout.seconds": "2"}
+def impatient() -> dict[str, str]:
+    """Does not wait for as long as a builder of ``files`` that has just died looks alive: two minutes."""
+    return {**PROPERTIES, "hoodie.metadata.index.check.timeout.seconds": "2"}
+
+
 # ... on a table that has a metadata table, or begins to.
 INDEX_ROLES: dict[str, Callable[[mainstem.Table], object]] = {
-    "indexer": lambda table: mainstem.open_table(table.path, IMPATIENT).create_index("column_stats"),
+    "indexer": lambda table: mainstem.open_table(table.path, impatient()).create_index("column_stats"),
     "dropper": lambda table: table.drop_index("column_stats"),
     "metadata compactor": lambda table: crash_worker.compact_metadata(table.path),
 }
 
 
-def go_on(path: Path, role: str, meant: Content) -> Content:
-    """One role works on what a dead process left; the rows that the table must show then."""
-    check_content(path, meant)
+def go_on(path: Path, role: str, before: Content, after: Content) -> Content:
+    """One role works on what a dead process left, and what it wrote. On a store it may make visible what
+    the dead process decided."""
+    check_content(path, expected(path, before, after))
+    wrote: Content = {}
     try:
         {**ROLES, **INDEX_ROLES}[role](opened(path))
         if role == "writer":
-            meant = {**meant, "0": "other0"}
+            wrote = {"0": "other0"}
     except MainstemError:
         pass  # for instance: a plan of somebody who may be alive, a restore that is not finished
-    check_content(path, meant)
-    return meant
+    check_content(path, {**expected(path, before, after), **wrote})
+    return wrote
 
 
 def settle(path: Path, meant: Content) -> None:
     """Everybody who died is long dead, and everybody comes."""
     known = {(c.requested, c.completion) for c in table_files.commits(path)}
     table_files.age(path)
-    crash_worker.recover(str(path))
+    crash_worker.recover(place(path))
     meant = {**meant, "9": "last9"}
     check_content(path, meant)
     visible = _guarded(path)
-    status = crash_worker.upsert(str(path))
+    status = crash_worker.upsert(place(path))
     if (status == "already_committed") != bool(visible):
         raise Broken(f"the batch was {status}, but {visible} commits held it")
     kept = {k: v for k, v in meant.items() if v.startswith(("other", "last"))}
@@ -325,12 +346,28 @@ def settle(path: Path, meant: Content) -> None:
         raise Broken(f"completed, but neither active nor archived: {known - now}")
 
 
+def come_back(path: Path, travelling: Request) -> None:
+    """A request of somebody who is long dead takes effect when everything is tidy. It changes no row, and
+    the next rounds of everybody take away what it brought."""
+    meant = content(path)
+    arrive(path, travelling)
+    check_content(path, meant)
+    for _ in range(2):
+        table_files.age(path)
+        crash_worker.recover(place(path))
+    opened(path).rollback_failed_writes()
+    check_content(path, {**meant, "9": "last9"})
+    if left := table_files.leftovers(path):
+        raise Broken(f"left over: {left}")
+
+
 class Matrix:
-    """Cells of the matrix, one after the other."""
+    """Cells of the matrix, one after the other; ``broken`` says what was found in them."""
 
     def __init__(self, run: Run, folder: Path, chance: random.Random) -> None:
         self.run, self.folder, self.chance = run, folder, chance
         self.cells = self.twice = 0
+        self.broken: list[str] = []
 
     def action(self, name: str, every: int = 1, roles: int | None = None) -> int:
         """Kill one action at each ``every``-th step; how many steps it has."""
@@ -343,21 +380,25 @@ class Matrix:
         after = content(whole)
         if steps < 5:
             raise Broken(f"{name} found nothing to do")
-        for kill_at in range(self.chance.randrange(every), steps, every):
+        for death in current().deaths(steps, every, self.chance):
             killed = self.folder / "killed"
             shutil.copytree(template, killed)
-            self.run(action, killed, kill_at)
+            self.run(action, killed, death.at, death.travels)
+            travelling = taken(killed)
             try:
-                self._step(killed, before, after, roles)
+                self._step(killed, travelling, before, after, roles)
             except (Broken, AssertionError, MainstemError, OSError) as error:
-                raise Broken(f"{name} killed at step {kill_at} of {steps}: {error!r}") from error
+                what = f"{name} {death} of {steps}" + (f", {travelling}" if travelling else "")
+                self.broken.append(f"{what}: {error!r}")
+                shutil.rmtree(self.folder / "cell", ignore_errors=True)
             shutil.rmtree(killed)
         shutil.rmtree(template)
         shutil.rmtree(whole)
         return steps
 
-    def _step(self, killed: Path, before: Content, after: Content, roles: int | None) -> None:
-        meant = expected(killed, before, after)
+    def _step(
+        self, killed: Path, travelling: Request | None, before: Content, after: Content, roles: int | None
+    ) -> None:
         known = sorted(ROLES)
         if (killed / ".hoodie/metadata").is_dir():
             known += sorted(INDEX_ROLES)
@@ -366,13 +407,22 @@ class Matrix:
         for role in going:
             path = self.folder / "cell"
             shutil.copytree(killed, path)
+            late = travelling is not None and role == settled and self.chance.random() < 0.5
             try:
-                shown = go_on(path, role, meant)
+                wrote = go_on(path, role, before, after)
+                if travelling is not None and not late:
+                    arrive(path, travelling)
+                    check_content(path, {**expected(path, before, after), **wrote})
+                settle_what_was_decided(path)
+                meant = {**expected(path, before, after), **wrote}
+                check_content(path, meant)
                 if role == settled:
                     self._die_again(path)
-                    settle(path, shown)
+                    settle(path, meant)
+                    if travelling is not None and late:
+                        come_back(path, travelling)
             except (Broken, AssertionError, MainstemError, OSError) as error:
-                raise Broken(f"then {role}: {error!r}") from error
+                raise Broken(f"then {role}{', late' * late}: {error!r}") from error
             self.cells += 1
             shutil.rmtree(path)
 
@@ -394,24 +444,26 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--every", type=int, default=1, help="only each n-th step of an action")
     parser.add_argument("--roles", type=int, default=None, help="only so many roles per step")
     parser.add_argument("--seed", type=int, default=0, help="of which recoveries are killed, and where")
+    parser.add_argument("--store", choices=BODIES, default=DISK.name, help="what the tables lie on")
     given = parser.parse_args(arguments)
     logging.disable(logging.WARNING)  # that locks of the dead were taken over
     began = time.monotonic()
-    with worker() as run, tempfile.TemporaryDirectory() as folder:
+    with worker(BODIES[given.store]) as run, tempfile.TemporaryDirectory() as folder:
         matrix = Matrix(run, Path(folder), random.Random(given.seed))
         for name in given.actions or templates(run):
             # Replayed alone, an action makes the same cells.
-            matrix.chance = random.Random(f"{given.seed} {name}")
-            try:
-                steps = matrix.action(name, given.every, given.roles)
-            except Broken as error:
-                again = f"python -m tests.crash.crash_matrix --actions {name} --seed {given.seed}"
-                print(f"{error}\nreplay: {again}")
-                return 1
+            matrix.chance, known = random.Random(f"{given.seed} {name}"), len(matrix.broken)
+            steps = matrix.action(name, given.every, given.roles)
             seconds = time.monotonic() - began
+            if found := matrix.broken[known:]:
+                print("\n".join(found))
+                again = f"--actions {name} --seed {given.seed} --store {given.store} --every {given.every}"
+                roles = "" if given.roles is None else f" --roles {given.roles}"
+                print(f"replay: python -m tests.crash.crash_matrix {again}{roles}")
             print(f"{name}: {steps} steps, {matrix.cells} cells so far, {seconds:.0f} s", flush=True)
-    print(f"{matrix.cells} cells, {matrix.twice} recoveries killed, nothing lost")
-    return 0
+    lost = f"{len(matrix.broken)} broken" if matrix.broken else "nothing lost"
+    print(f"{matrix.cells} cells, {matrix.twice} recoveries killed, {lost}")
+    return 1 if matrix.broken else 0
 
 
 if __name__ == "__main__":

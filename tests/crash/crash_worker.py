@@ -3,16 +3,18 @@
 A step is a call by which the child changes the file system: open with O_CREAT, link, rename, remove,
 mkdir, rmdir (seen by an audit hook before they happen, the lock's own calls included) and every write
 of bytes, once before any byte and once with half of them written. Between two steps nothing on disk
-changes, so killing before each step visits every state that a dead writer can leave behind.
+changes, so killing before each step visits every state that a dead writer can leave behind. On an object
+store (the argument names the body, ``bodies``) a step is a request (``requests``).
 
-Commands are lines of JSON on standard input: action, path, kill_at (null: let it finish). The answer is
-the number of steps and how the child ended.
+Commands are lines of JSON on standard input: action, path, kill_at (null: let it finish), travels (whether
+the request outlives its process). The answer is the number of steps and how the child ended.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import mmap
 import os
 import random
@@ -29,9 +31,16 @@ import mainstem
 from mainstem.errors import Invalid
 from mainstem.flink.committer import Committer, folders
 from mainstem.services.metadata import metadata_compaction
+from mainstem.storage import paths
+from mainstem.storage.backends import location_of, storage_of
 from mainstem.storage.local import LocalStorage
+from mainstem.storage.protocol import Storage
 from mainstem.writers.staged_rows import Stager
 from mainstem.writers.stream_guard import StreamGuard
+from tests.crash import bodies
+from tests.crash.bodies import PROPERTIES
+from tests.crash.requests import Requests
+from tests.publish.renaming_store import RenamingStorage
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("value", pa.string())]
@@ -40,7 +49,6 @@ VECTORS = pa.schema([("id", pa.string()), ("v", pa.list_(pa.float32(), 3))])
 VECTOR_OPTIONS = {"engine": "flat", "metric": "l2", "clusters": "2"}
 GUARD = StreamGuard("stream", 0)
 SINK = "t1"
-PROPERTIES = {"hoodie.mainstem.fsync": "false", "hoodie.mainstem.lock.expire_ms": "600000"}
 # So short that a handful of commits gives every service something to do.
 SERVICES = {
     "hoodie.clean.commits.retained": "1",
@@ -74,7 +82,7 @@ def create(path: str, **more: object) -> None:
         ordering="ts",
         partition_by="city",
         buckets=2,
-        properties={**PROPERTIES, "hoodie.mainstem.exclusive": True, **more},
+        properties={**PROPERTIES, "hoodie.mainstem.exclusive": bodies.current().exclusive, **more},
     )
 
 
@@ -110,15 +118,23 @@ def roll_back(path: str) -> None:
 def stage(path: str) -> None:
     """Two checkpoints of a Flink job, as its workers and its file sink make them."""
     table = mainstem.open_table(path, properties=PROPERTIES)
-    storage = LocalStorage(path, sync=False)
+    storage = storage_of(location_of(path), sync=False)
     stager = Stager(storage, table.staging_spec(SCHEMA), SINK, random.SystemRandom())
-    parts = folders(table, SINK)[1]
-    os.makedirs(parts, exist_ok=True)
     for number, keys in enumerate(("02468", "13579")):
-        hidden = f"{parts}/.part-ab-{number}.inprogress.cd"
-        with open(hidden, "w") as file:
-            file.write(stager.stage(rows("new", 9, keys)) + "\n")
-        os.rename(hidden, f"{parts}/part-ab-{number}")
+        _put_part(storage, folders(table, SINK)[1], number, stager.stage(rows("new", 9, keys)) + "\n")
+
+
+def _put_part(storage: Storage, folder: str, number: int, lines: str) -> None:
+    """As Flink's file sink does: a rename, or on an object store one put."""
+    if bodies.current().by_requests:
+        part = f"{paths.committables_folder(SINK)}/part-ab-{number}"
+        storage.put_new(part, lines.encode(), durable=True)
+        return
+    os.makedirs(folder, exist_ok=True)
+    hidden = f"{folder}/.part-ab-{number}.inprogress.cd"
+    with open(hidden, "w") as file:
+        file.write(lines)
+    os.rename(hidden, f"{folder}/part-ab-{number}")
 
 
 def flink_commit(path: str) -> None:
@@ -170,7 +186,10 @@ def create_vectors(path: str) -> None:
     """A table of vectors, on which the actions below have something to do."""
     mainstem.create_table(
         path, VECTORS, record_key="id", buckets=2,
-        properties={**PROPERTIES, "hoodie.mainstem.exclusive": True, "hoodie.metadata.enable": "true"},
+        properties={
+            **PROPERTIES, "hoodie.mainstem.exclusive": bodies.current().exclusive,
+            "hoodie.metadata.enable": "true",
+        },
     ).upsert(vectors(range(12), 1))  # fmt: skip
 
 
@@ -212,6 +231,7 @@ class Steps:
         self.thread = threading.get_ident()
         for method in _WRITE_METHODS:
             self.tear(method)
+        self.see_renames()
         sys.addaudithook(self.hook)
 
     def step(self) -> None:
@@ -225,6 +245,17 @@ class Steps:
             event in _CHANGES or (event == "open" and arguments[2] & os.O_CREAT)
         ):
             self.step()
+
+    def see_renames(self) -> None:
+        """Those of the store that renames are no audited calls."""
+        original = RenamingStorage._rename_now
+
+        def renamed(storage: RenamingStorage, *given) -> None:
+            if threading.get_ident() == self.thread:
+                self.step()
+            original(storage, *given)
+
+        RenamingStorage._rename_now = renamed
 
     def tear(self, method: str) -> None:
         original = getattr(os, method)
@@ -243,13 +274,16 @@ class Steps:
         setattr(os, method, torn)
 
 
-def run_in_child(action: str, path: str, kill_at: int | None) -> dict:
+def run_in_child(action: str, path: str, kill_at: int | None, travels: bool = False) -> dict:
     shared = mmap.mmap(-1, 8)
     child = os.fork()
     if child == 0:
         try:
             LocalStorage.width = 1  # no step in another thread
-            Steps(shared, kill_at)
+            if bodies.current().by_requests:
+                Requests(shared, kill_at, travels)
+            else:
+                Steps(shared, kill_at)
             ACTIONS[action](path)
             os._exit(0)
         except BaseException:
@@ -267,16 +301,23 @@ def warm_up() -> None:
             "savepoint", "upsert", "restore", "clean", "archive", "recover", "stage", "flink_commit",
             "create_index", "reindex", "drop_index", "compact_metadata", "recover",
         ):  # fmt: skip
-            ACTIONS[action](f"{folder}/t")
-        ACTIONS["create_with_metadata"](f"{folder}/m")
-        create_vectors(f"{folder}/v")
+            ACTIONS[action](bodies.place(f"{folder}/t"))
+        ACTIONS["create_with_metadata"](bodies.place(f"{folder}/m"))
+        indexed = bodies.place(f"{folder}/v")
+        create_vectors(indexed)
         for action in ("create", "refresh", "drop"):
-            ACTIONS[f"{action}_vector_index"](f"{folder}/v")
-        ACTIONS["tend_vector_indexes"](f"{folder}/v")
+            ACTIONS[f"{action}_vector_index"](indexed)
+        ACTIONS["tend_vector_indexes"](indexed)
+
+
+def main(body: str) -> None:
+    logging.disable(logging.WARNING)  # that locks of the dead were taken over
+    with bodies.on(bodies.BODIES[body]):
+        warm_up()
+        print(json.dumps("ready"), flush=True)
+        for line in sys.stdin:
+            print(json.dumps(run_in_child(**json.loads(line))), flush=True)
 
 
 if __name__ == "__main__":
-    warm_up()
-    print(json.dumps("ready"), flush=True)
-    for line in sys.stdin:
-        print(json.dumps(run_in_child(**json.loads(line))), flush=True)
+    main(*sys.argv[1:])

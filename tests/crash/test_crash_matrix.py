@@ -34,4 +34,6 @@ def run() -> Iterator[Run]:
 @pytest.mark.parametrize("action", ACTIONS)
 def test_whatever_step_an_action_dies_at_everybody_goes_on(run: Run, tmp_path, action: str) -> None:
     every = EVERY.get(action, EVERY_INDEXED if action.endswith("_indexed") else 9)
-    Matrix(run, tmp_path, random.Random(SEED)).action(action, every, roles=1)
+    matrix = Matrix(run, tmp_path, random.Random(SEED))
+    matrix.action(action, every, roles=1)
+    assert not matrix.broken, "\n".join(matrix.broken)

@@ -3,25 +3,35 @@
 ``crash_worker`` kills a real process at steps of making, refreshing, dropping and tidying a vector index,
 each on a copy of a table. A search, by the index where there is one, equals an exact one at once; somebody
 else does the work while the dead process still looks alive; long after, a round of services leaves whole
-versions and nothing else.
+versions and nothing else. ``--store`` as for ``crash_matrix``.
 """
 
 from __future__ import annotations
 
+import argparse
+import random
 import shutil
 import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 
-from mainstem.errors import Invalid
+import mainstem
+from mainstem.errors import Invalid, LockUnavailable
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from mainstem.vectors.index.versions import indexes, read_version, version_numbers
 from tests.crash import crash_worker
+from tests.crash.bodies import BODIES, DISK, Body, Death, current, place
 from tests.crash.crash_matrix import Run, worker
-from tests.crash.crash_worker import VECTOR_OPTIONS, serviced, vectors
+from tests.crash.crash_worker import VECTOR_OPTIONS, vectors
+from tests.crash.requests import arrive, taken
 from tests.multiprocess import table_files
+
+
+def serviced(path: Path) -> mainstem.Table:
+    return crash_worker.serviced(place(path))
+
 
 QUERIES = [[0.0, 0.0, 1.0], [6.0, 4.0, 102.0]]
 # Centroids are chosen by chance, so that files may be a few bytes and steps shorter.
@@ -29,13 +39,13 @@ _LAST = 5
 
 
 def plain(path: Path) -> None:
-    crash_worker.create_vectors(str(path))
+    crash_worker.create_vectors(place(path))
 
 
 def indexed(path: Path) -> None:
     """An index with two versions, and rows since."""
     plain(path)
-    crash_worker.create_vector_index(str(path))
+    crash_worker.create_vector_index(place(path))
     serviced(path).upsert(vectors(range(4), 2))
     serviced(path).refresh_index("v")
     serviced(path).upsert(vectors(range(2, 15), 3))
@@ -48,7 +58,7 @@ def superseded(path: Path) -> None:
     for salt in (4, 5, 6):
         serviced(path).upsert(vectors(range(salt), salt))
         if salt == 4:
-            crash_worker.create_vector_index(str(path))
+            crash_worker.create_vector_index(place(path))
         else:
             serviced(path).refresh_index("v")
     serviced(path).upsert(vectors(range(14), 7))
@@ -74,6 +84,8 @@ def again(path: Path) -> None:
             table.create_index("vector", ["v"], options=VECTOR_OPTIONS)
     except Invalid as error:
         assert "being built" in str(error)
+    except LockUnavailable:
+        assert current().by_requests, "there nobody sees that the holder of a lock is dead"
 
 
 def settle(path: Path) -> None:
@@ -95,7 +107,7 @@ def settle(path: Path) -> None:
             named = {file.name for file in version.files} | {"manifest.json"}
             assert set(storage.names(paths.vector_version(column_id, number))) == named
     assert storage.names(paths.VECTOR_BUILDERS) == []
-    assert table_files.leftovers(path) == []
+    assert not (left := table_files.leftovers(path)), left
 
 
 ACTIONS: dict[str, Callable[[Path], None]] = {
@@ -114,22 +126,48 @@ def check(run: Run, folder: Path, action: str, every: int) -> int:
     steps = run(action, whole)["steps"]
     before, after = in_use(template), in_use(whole)
     seen = set()
-    for kill_at in range(0, steps - _LAST, every):
-        path = folder / f"killed-{kill_at}"
+    for number, death in enumerate(current().deaths(steps, every, random.Random(0))):
+        if current() is DISK and death.at >= steps - _LAST:
+            break
+        path = folder / f"killed-{number}"
         shutil.copytree(template, path)
-        run(action, path, kill_at)
-        seen.add(in_use(path))
-        again(path)
-        in_use(path)
-        settle(path)
-        in_use(path)
+        try:
+            seen.add(_cell(run, action, path, death))
+        except AssertionError as error:
+            raise AssertionError(f"{action} {death} of {steps}: {error}") from error
         shutil.rmtree(path)
     assert seen <= {before, after}, action
     return steps
 
 
-if __name__ == "__main__":
-    with worker() as call:
+def _cell(run: Run, action: str, path: Path, death: Death) -> int:
+    """One death, and everybody who comes after it; the version that was in use then."""
+    run(action, path, death.at, death.travels)
+    travelling = taken(path)
+    found = in_use(path)
+    again(path)
+    in_use(path)
+    if travelling is not None and death.at % 2:
+        arrive(path, travelling)
+        in_use(path)
+    settle(path)
+    in_use(path)
+    if travelling is not None and not death.at % 2:
+        arrive(path, travelling)
+        in_use(path)
+        settle(path)
+        in_use(path)
+    return found
+
+
+def main(body: Body) -> None:
+    with worker(body) as call:
         for name in sorted(ACTIONS):
-            with tempfile.TemporaryDirectory() as place:
-                print(f"{name}: killed at each of {check(call, Path(place), name, 1)} steps", flush=True)
+            with tempfile.TemporaryDirectory() as folder:
+                print(f"{name}: killed at each of {check(call, Path(folder), name, 1)} steps", flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m tests.crash.vector_matrix", description=__doc__)
+    parser.add_argument("--store", choices=BODIES, default=DISK.name, help="what the tables lie on")
+    main(BODIES[parser.parse_args().store])

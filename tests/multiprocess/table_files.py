@@ -22,8 +22,10 @@ METADATA_TIMELINE = ".hoodie/metadata/.hoodie/timeline"
 _COMPLETES_AS = {"compaction": "commit", "logcompaction": "deltacommit"}
 #: files that a quiet table has in .hoodie/.mainstem, the one current epoch marker aside
 _PERMANENT = {
-    "fence/made-here", "lock-identity", "locks/removal", "table-identity", "vector-index.properties",
+    "clock", "fence/made-here", "lock-identity", "locks/removal", "table-identity", "vector-index.properties",
 }  # fmt: skip
+#: of the lock in an object store
+_LOCK_RECORD = ".hoodie/.locks/table_lock.json"
 #: and notes: of streams' batches, and of a time that left the timeline
 _NOTES = ("streams/", "fence/newest-", "fence/table-")
 
@@ -153,8 +155,10 @@ def data_files(base: Path) -> set[str]:
 
 def age(base: Path) -> None:
     """Make heartbeats, private files and savepoints that were begun an hour old, as if everybody who left
-    them were long dead."""
+    them were long dead; of a store's objects what waits for a day."""
     past = time.time() - 3_600
+    for tried in (base / ".hoodie/.mainstem").glob("probe-*"):
+        os.utime(tried, (past - 86_400, past - 86_400))
     for begun in (base / ".hoodie/timeline").glob("*.savepoint.inflight"):
         os.utime(begun, (past, past))
     for waiting in (base / METADATA_TIMELINE).glob("*.*.*"):
@@ -163,6 +167,9 @@ def age(base: Path) -> None:
     for folder in (".heartbeat", ".mainstem/locks", ".mainstem/prepared", builders):
         for name in _files(base / ".hoodie" / folder):
             os.utime(base / ".hoodie" / folder / name, (past, past))
+    record = base / _LOCK_RECORD
+    if record.exists():
+        record.write_text(json.dumps({**json.loads(record.read_text()), "validUntil": int(past * 1000)}))
 
 
 def leftovers(base: Path) -> list[str]:
@@ -179,13 +186,20 @@ def leftovers(base: Path) -> list[str]:
     found += [f"archived and active {r}" for r in set(rows) & set(timeline(base))]
     found += [f"heartbeat {n}" for n in _names(base / ".hoodie/.heartbeat")]
     found += [f"markers {n}" for n in _names(base / ".hoodie/.temp")]
-    found += ["the lock file"] if (base / ".hoodie/lock").exists() else []
+    found += ["the lock file"] if _is_locked(base) else []
     own = {name for name in own_files(base) - _PERMANENT if not name.startswith(_NOTES)}
-    markers = {name for name in own if name.startswith("fence/epoch-")}
+    markers = {name for name in own if name.startswith("fence/epoch-") or name == "gate.json"}
     found += [f"own file {n}" for n in own - markers]
     if len(markers) != 1:
         found.append(f"epoch markers {sorted(markers)}")
     return sorted(found)
+
+
+def _is_locked(base: Path) -> bool:
+    if not (base / _LOCK_RECORD).exists():
+        return (base / ".hoodie/lock").exists()
+    record = json.loads((base / _LOCK_RECORD).read_text())
+    return not record["expired"] and record["validUntil"] > time.time() * 1000
 
 
 def _names(folder: Path) -> list[str]:

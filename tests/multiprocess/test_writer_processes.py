@@ -85,7 +85,9 @@ class Observer:
         self.wrong: list[str] = []
 
     def look(self) -> None:
-        now = table_files.completion_times(self.base)
+        self._seen(table_files.completion_times(self.base))
+
+    def _seen(self, now: set[str]) -> None:
         before, last = self.listings
         newest = max(before, default="")
         self.wrong += [f"{c} became visible after {newest}" for c in now - last - before if c <= newest]

@@ -80,7 +80,7 @@ class TcpProxy:
             there, back = await asyncio.open_connection("127.0.0.1", self._target)
             self._open.add(back)
             try:
-                await asyncio.gather(self._pump(reader, back, self._delay_s), self._pump(there, writer))
+                await self._converse(reader, writer, there, back)
             finally:
                 self._open.discard(back)
                 back.transport.abort()
@@ -89,6 +89,13 @@ class TcpProxy:
         finally:
             self._open.discard(writer)
             writer.transport.abort()
+
+    async def _converse(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter,
+        there: asyncio.StreamReader, back: asyncio.StreamWriter,
+    ) -> None:  # fmt: skip
+        """Pass on what a client and the server say, until one of them ends."""
+        await asyncio.gather(self._pump(reader, back, self._delay_s), self._pump(there, writer))
 
     async def _pump(
         self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, delay_s: float = 0.0

@@ -48,6 +48,15 @@ class FolderObjects(LocalStorage):
     links = False
     swaps = True
 
+    def __init__(self, base: str, *, sync: bool, location: Location | None = None) -> None:
+        super().__init__(base, sync=sync)
+        self._place = location
+
+    @property
+    def location(self) -> Location:
+        """The URL by which it was opened, if one was."""
+        return self._place or super().location
+
     def read_tagged(self, path: str, *, max_bytes: int = SWAPPED_BYTES_MAX) -> tuple[bytes, Tag] | None:
         try:
             data = self.read(path, max_bytes=max_bytes)
@@ -101,6 +110,10 @@ class FolderObjects(LocalStorage):
         for path in paths:
             self.delete(path)
 
+    def delete_tree(self, path: str) -> None:
+        for info in self.entries(path):
+            (self.delete_tree if info.is_folder else self.delete)(f"{path}/{info.name}")
+
     def link(self, *given: Any, **named: Any) -> None:
         raise AssertionError("an object store has no links")
 
@@ -145,4 +158,4 @@ class _alone:
 
 def folder_objects(location: Location, sync: bool) -> Storage:
     """For ``storage.backends.BACKENDS``."""
-    return PrivateFiles(FolderObjects(location.path, sync=False))
+    return PrivateFiles(FolderObjects(location.path, sync=False, location=location))

@@ -16,7 +16,7 @@ import pytest
 
 from mainstem.storage import object_store, paths
 from mainstem.storage.object_store import ObjectStorage
-from mainstem.writers.leftovers import _sweep_long
+from mainstem.writers.leftovers import sweep_abandoned
 from tests.servers.small_s3 import SmallS3
 
 LENGTH, PART = 3_000, 1_000
@@ -89,11 +89,15 @@ def test_parts_that_were_swept_meanwhile_are_trouble_and_no_missing_file(
 
 
 def test_what_a_dead_writer_left_is_swept_after_a_day(server: SmallS3, storage: ObjectStorage) -> None:
-    for name in ("old", "young"):
-        server.put(f"t/{paths.LONG}/{name}", CONTENT)
-    server.objects[f"t/{paths.LONG}/old"].changed -= 90_000
-    _sweep_long(storage, int(time.time() * 1000))
-    assert storage.names(paths.LONG) == ["young"]
+    kept, gone = {f"{paths.OWN}/gate.json"}, set()
+    for folder, prefix in ((paths.LONG, ""), (paths.OWN, paths.PROBE)):
+        kept.add(f"{folder}/{prefix}young")
+        gone.add(f"{folder}/{prefix}old")
+    for path in kept | gone:
+        server.put(f"t/{path}", CONTENT)
+        server.objects[f"t/{path}"].changed -= 90_000 * (not path.endswith("young"))
+    sweep_abandoned(storage, int(time.time() * 1000))
+    assert set(server.objects) == {f"t/{path}" for path in kept}
 
 
 MEMORY = """

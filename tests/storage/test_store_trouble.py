@@ -113,6 +113,28 @@ def test_a_body_that_ends_early_is_never_taken_for_whole(server: SmallS3, storag
             assert not isinstance(error, FileNotFoundError)
 
 
+def test_a_listing_or_a_removal_whose_reply_ends_early_is_asked_for_again(
+    server: SmallS3, storage: ObjectStorage
+) -> None:
+    for name in ("a", "b", "f/c"):
+        server.put(f"t/{name}", b"1")
+    calls = [
+        ("GET", lambda: storage.names(""), ["a", "b", "f"]),
+        ("GET", lambda: storage.stat("f").is_folder, True),
+        ("POST", lambda: storage.delete("a"), True),
+        ("POST", lambda: storage.delete_all(["b"]), None),
+        ("GET", lambda: storage.delete_tree("f"), None),
+    ]
+    for method, call, expected in calls:
+        server.fail(method, "^$", "cut", 2)
+        assert call() == expected
+        assert not any(fault.times for fault in server.faults)
+    assert not server.objects
+    server.fail("GET", "^$", "cut", 99)
+    with pytest.raises(OSError, match=r"LIST s3://bucket/t: .*response body error"):
+        storage.names("")
+
+
 def test_a_permission_that_lacks_is_said_with_its_verb(server: SmallS3, storage: ObjectStorage) -> None:
     storage.put_new("file", b"1", durable=True)
     denied = "<Error><Code>AccessDenied</Code><Message>Not you</Message></Error>"
