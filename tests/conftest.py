@@ -21,10 +21,11 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests import suite_store
 
 # A busy machine is no finding.
 PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
@@ -56,39 +57,22 @@ NOTHING_LOST = {
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--support-report", metavar="FILE", help="add what passed tests prove to this JSON file")
     parser.addoption("--at-once", action="store_true", help="tell failures when they happen, too")
-    parser.addoption(
-        "--objects", action="store_true", help="paths are object stores: no links, no renames, but swaps"
-    )
-    parser.addoption(
-        "--renames", action="store_true", help="paths are stores with renames and without links, as HDFS is"
-    )
+    suite_store.add_options(parser)
     parser.addoption("--outcomes", metavar="FOLDER", help="note there which tests failed")
 
 
 @pytest.fixture(autouse=True, scope="session")
-def objects_for_paths(pytestconfig: pytest.Config) -> Iterator[None]:
-    """With ``--objects`` every table of this process that is given by a path lies in an object store; with
-    ``--renames`` in one that has renames and no links."""
-    from mainstem.storage import backends
-
-    if pytestconfig.getoption("--objects"):
-        from tests.storage.folder_objects import folder_objects as backend
-    elif pytestconfig.getoption("--renames"):
-        from tests.publish.renaming_store import renaming_store as backend
-    else:
-        yield
-        return
-    with patch.dict(backends.BACKENDS, file=backend):
+def tables_in_a_store(pytestconfig: pytest.Config) -> Iterator[None]:
+    with suite_store.tables_in(pytestconfig):
         yield
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    of_a_disk = items and (items[0].config.getoption("--objects") or items[0].config.getoption("--renames"))
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    suite_store.sampled(config, items)
+    suite_store.leave_out(config.getoption("--store"), items)
     for item in items:
         if _looks_for_losses(item.path):
             item.add_marker("nothing_lost")
-        if of_a_disk and item.get_closest_marker("disk"):
-            item.add_marker(pytest.mark.skip(reason="it is about how a disk does it"))
         for mark in item.iter_markers("supports"):
             if len(mark.args) != 2 or mark.kwargs or mark.args[0] not in GROUPS:
                 raise pytest.UsageError(
@@ -171,10 +155,12 @@ class _AtOnce:
 def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         return
+    if (store := config.getoption("--store")) in suite_store.SERVERS:
+        config.pluginmanager.register(suite_store.Server(store), "suite_server")
     if config.getoption("--at-once"):
         config.pluginmanager.register(_AtOnce(config))
     if path := config.getoption("--support-report"):
         config.pluginmanager.register(_SupportReport(Path(path).absolute()))
     if path := config.getoption("--outcomes"):
-        repeats = not config.getoption("--objects")
+        repeats = config.getoption("--store") is None
         config.pluginmanager.register(_Outcomes(Path(path).absolute(), config.rootpath, repeats=repeats))

@@ -8,43 +8,15 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import mainstem
-from mainstem.storage.local import LocalStorage
 from mainstem.writers.context import WriterContext
-
-CHANGING = (
-    "put", "put_new", "link", "rename", "delete", "delete_tree", "make_folder", "settle",
-)  # fmt: skip
-
-
-class Died(BaseException):
-    """The process is gone."""
-
-
-class Dying(LocalStorage):
-    """``calls_left``: so many changing calls go through, at the next the process dies."""
-
-    calls_left = 10**9
-
-    def __getattribute__(self, name):
-        found = super().__getattribute__(name)
-        if name not in CHANGING:
-            return found
-
-        def counted(*args, **options):
-            if self.calls_left <= 0:
-                raise Died
-            self.calls_left -= 1
-            return found(*args, **options)
-
-        return counted
+from tests.storage.steps import Dead, Mortal
 
 
 def doomed(ctx: WriterContext, calls: int) -> None:
     """Whoever works with this context dies after so many calls."""
-    storage = Dying(ctx.base, sync=False)
+    storage = Mortal(ctx.seams.storage, calls + 1)
     ctx.seams = ctx.publisher._seams = dataclasses.replace(ctx.seams, storage=storage)
     ctx.publisher._reader._storage = ctx.heartbeats._storage = storage
-    storage.calls_left = calls
 
 
 def deaths(
@@ -65,7 +37,7 @@ def deaths(
         try:
             act(ctx)
             return
-        except Died:
+        except Dead:
             yield copy
         finally:
             shutil.rmtree(copy)

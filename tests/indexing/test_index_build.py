@@ -30,8 +30,9 @@ from mainstem.storage import paths
 from mainstem.timeline.index_records import load_index_plan
 from mainstem.writers import publish_with_metadata
 from mainstem.writers.context import WriterContext
-from tests.indexing.dying import Died, deaths
+from tests.indexing.dying import deaths
 from tests.services.city_table import QUICK, aged, content, layered, make, rows
+from tests.storage.steps import Dead
 
 pytestmark = pytest.mark.supports("Indexes", "builds: listed, built, rebuilt and dropped while writers run")
 
@@ -392,12 +393,12 @@ def test_a_build_that_was_dropped_before_its_name_moved_does_not_move_that_of_th
         monkeypatch.setattr(index_build._Build, "_complete", real)
         opened(table).drop_index("files")
         monkeypatch.setattr(index_build._Build, "_write_bases", dies)
-        with pytest.raises(Died):
+        with pytest.raises(Dead):
             opened(table).create_index("files")
         return done
 
     def dies(*_):
-        raise Died
+        raise Dead
 
     monkeypatch.setattr(index_build._Build, "_complete", complete)
     with pytest.raises(Unavailable, match="was dropped"):

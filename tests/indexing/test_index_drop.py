@@ -26,10 +26,10 @@ from mainstem.layout.properties import load_config
 from mainstem.metadata.metadata_table import MetadataTable
 from mainstem.publish.publisher import Publisher
 from mainstem.storage import paths
-from mainstem.storage.local import LocalStorage
 from mainstem.timeline.index_records import IndexBuild, encode_index_plan
 from tests.golden_tables import tables
 from tests.indexing.dying import deaths
+from tests.storage.steps import storage_at
 
 pytestmark = pytest.mark.supports("Indexes", "builds: listed, built, rebuilt and dropped while writers run")
 
@@ -54,7 +54,7 @@ def opened(path: Path) -> mainstem.Table:
 
 
 def listed(path: Path) -> list[str]:
-    return list(load_config(LocalStorage(str(path))).metadata_partitions)
+    return list(load_config(storage_at(path)).metadata_partitions)
 
 
 def files_of(path: Path, partition: str) -> list[str]:

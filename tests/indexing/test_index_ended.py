@@ -14,9 +14,9 @@ import mainstem
 from mainstem.errors import Invalid
 from mainstem.indexing import dropping as dropping
 from mainstem.indexing.index_plan import emptied_plans, schedule
-from mainstem.storage.local import LocalStorage
 from mainstem.timeline.active import load_timeline
 from tests.services.city_table import aged, make, rows
+from tests.storage.steps import storage_at
 
 pytestmark = pytest.mark.supports("Indexes", "builds: listed, built, rebuilt and dropped while writers run")
 
@@ -42,7 +42,7 @@ def table(tmp_path: Path) -> mainstem.Table:
 
 
 def ended(table: mainstem.Table) -> list[str]:
-    storage = LocalStorage(table.path)
+    storage = storage_at(table.path)
     return emptied_plans(storage, load_timeline(storage))
 
 

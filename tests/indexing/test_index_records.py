@@ -17,7 +17,6 @@ import pytest
 
 from mainstem.errors import CorruptTable
 from mainstem.formats.avro_container import OUR_MARK, decode_container, encode_container
-from mainstem.storage.local import LocalStorage
 from mainstem.timeline.active import TimelineReader
 from mainstem.timeline.commit_metadata import schema_text
 from mainstem.timeline.index_records import (
@@ -31,6 +30,7 @@ from mainstem.timeline.index_records import (
 )
 from tests.formats.golden_logs import GOLDEN
 from tests.golden_tables import tables
+from tests.storage.steps import storage_at
 
 TABLES = ("async_index", "async_index.inflight", "async_index_nonpart", "mdt_all", "mdt_all_cow")
 UPTO = "20261120093430238"
@@ -89,7 +89,7 @@ def test_pending_actions_and_their_plans_are_found_on_the_timeline(tmp_path):
     at = "20261120093446897"
     for copy, is_pending in (("requested", True), ("inflight", True), ("", False)):
         base = tables.unpack(f"async_index.{copy}".rstrip("."), tmp_path / (copy or "done"))
-        storage = LocalStorage(str(base), sync=False)
+        storage = storage_at(base)
         assert pending_index_actions(TimelineReader(storage).load()) == ([at] if is_pending else [])
         plan = load_index_plan(storage, at)
         assert plan is not None and [b.partition for b in plan] == ["column_stats", "partition_stats"]
@@ -99,7 +99,7 @@ def test_pending_actions_and_their_plans_are_found_on_the_timeline(tmp_path):
 def test_an_inflight_file_whose_plan_is_gone_is_no_action(tmp_path):
     base = tables.unpack("async_index.inflight", tmp_path)
     (base / ".hoodie/timeline/20261120093446897.indexing.requested").unlink()
-    timeline = TimelineReader(LocalStorage(str(base), sync=False)).load()
+    timeline = TimelineReader(storage_at(base)).load()
     assert pending_index_actions(timeline) == []
     assert [i.requested for i in timeline.marks_without_plan] == ["20261120093446897"]
 

@@ -26,10 +26,10 @@ from mainstem.metadata.metadata_partitions import group_index
 from mainstem.options import BLOOM_GROUPS, UNSAFE_FOR_JAVA
 from mainstem.readers.planning.table_state import TableState
 from mainstem.storage import paths
-from mainstem.storage.local import LocalStorage
 from tests.indexing.dying import deaths
 from tests.services.city_table import QUICK, aged, base_files, content, layered, make, rows
 from tests.sim.indexes_world import KindOfIndex
+from tests.storage.steps import storage_at
 
 LEAN = {
     **QUICK, "hoodie.clean.commits.retained": "1", "hoodie.index.bloom.num_entries": "50",
@@ -321,7 +321,7 @@ def test_rows_of_a_file_without_the_column_count_as_nulls(tmp_path):
     opened(table).create_index("expr_index", ["note"], name="notes", options={"expr": "upper"})
     narrow.commit()
     check(table)
-    storage = LocalStorage(table.path)
+    storage = storage_at(table.path)
     metadata = TableState.load(storage, load_config(storage)).metadata_table
     stored = metadata.read("expr_index_notes").to_pylist()
     counts = {row["file"]: (row["value_count"], row["null_count"]) for row in stored}

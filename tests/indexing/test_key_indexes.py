@@ -24,9 +24,9 @@ from mainstem.indexing.initial_rows import here
 from mainstem.layout import properties
 from mainstem.options import GLOBAL_GROUPS, PARTITION_GROUPS, RECORD_GROUP_BYTES, RECORD_GROWTH
 from mainstem.storage import paths
-from mainstem.storage.local import LocalStorage
-from tests.indexing.dying import Died, deaths, doomed
+from tests.indexing.dying import deaths, doomed
 from tests.services.city_table import QUICK, SCHEMA, aged, content, make, rows
+from tests.storage.steps import Dead, storage_at
 
 pytestmark = [
     pytest.mark.supports("Indexes", "record index: maintained and built beside writers"),
@@ -241,7 +241,7 @@ def test_a_writer_that_dies_with_a_new_partition_takes_no_group_of_another_write
         try:
             txn.commit()
             ended += 1
-        except (Died, MainstemError):
+        except (Dead, MainstemError):
             pass
         aged(here)
         opened(here).upsert(brought("two", 6))
@@ -361,7 +361,7 @@ def test_keys_of_few_file_groups_at_a_time_are_in_memory(tmp_path, monkeypatch, 
     table.upsert(rows(range(20), 1))
     table.create_index("files")
     monkeypatch.setattr(initial_keys, "_AT_ONCE_BYTES", size)
-    seen, run = [], here(LocalStorage(table.path))
+    seen, run = [], here(storage_at(table.path))
 
     def counted(work, pieces, told):
         seen.append(len(pieces))

@@ -20,7 +20,7 @@ from mainstem.metadata.metadata_table import MetadataTable
 from mainstem.metadata.records.row_keys import column_stats_keys, partition_stats_keys
 from mainstem.readers.planning.table_state import TableState
 from mainstem.storage import paths
-from mainstem.storage.local import LocalStorage
+from tests.storage.steps import storage_at
 
 FAST = {"hoodie.mainstem.exclusive": True, "hoodie.mainstem.fsync": False}
 OLD = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64())])
@@ -45,7 +45,7 @@ def opened(table: mainstem.Table) -> mainstem.Table:
 
 def stored(table: mainstem.Table, column: str = "later") -> dict[str, tuple]:
     """File, or "" for the partition -> smallest value's kind, nulls and rows of its row."""
-    storage = LocalStorage(table.path)
+    storage = storage_at(table.path)
     state = TableState.load(storage, load_config(storage))
     metadata: MetadataTable = state.metadata_table
     names = sorted(name for listing in state.partitions() for name in listing.names)

@@ -28,10 +28,10 @@ from mainstem.layout.properties import load_config
 from mainstem.metadata.metadata_table import open_metadata
 from mainstem.readers.planning.table_state import TableState
 from mainstem.services import cleaning
-from mainstem.storage.local import LocalStorage
 from mainstem.timeline.clean_records import load_clean_plan
 from tests.golden_tables.tables import GOLDEN, NAMES, expectations, unpack
 from tests.services.city_table import QUICK, layered, make, rows
+from tests.storage.steps import Proxy, storage_at
 
 DEFECTS = json.loads((GOLDEN / "metadata_defects.json").read_text("utf-8"))
 WITH_METADATA = [
@@ -53,7 +53,7 @@ def path(unpacked, tmp_path) -> Path:
 
 
 def validated(path: Path, **options):
-    found = validate_metadata(LocalStorage(str(path)), damaged="skip", **options)
+    found = validate_metadata(storage_at(path), damaged="skip", **options)
     assert found is not None
     return found
 
@@ -213,7 +213,7 @@ def test_an_expression_that_cannot_be_computed_is_refused_by_name(path):
 
 
 def opened(path: Path):
-    storage = LocalStorage(str(path))
+    storage = storage_at(path)
     config = load_config(storage)
     state = TableState.load(storage, config)
     return open_metadata(storage, config, state.timeline), Contents(state)
@@ -222,7 +222,7 @@ def opened(path: Path):
 # --------------------------------------------------------------------------------- beside a clean
 
 
-class Cleaned(LocalStorage):
+class Cleaned(Proxy):
     """Takes a file of the view away when it is read, ``times`` times, as a clean would."""
 
     times = 0
@@ -233,18 +233,18 @@ class Cleaned(LocalStorage):
             number = 20300101000000000 + self.times
             (Path(self.base) / f".hoodie/timeline/{number}.clean.requested").write_bytes(b"")
             raise FileNotFoundError(path)
-        return super().view(path)
+        return self.inner.view(path)
 
 
 def test_a_file_that_a_clean_removes_makes_the_comparison_begin_again(path):
-    storage = Cleaned(str(path))
+    storage = Cleaned(storage_at(path))
     storage.times = 2
     report = validate_metadata(storage)
     assert report is not None and report.ok
 
 
 def test_a_clean_at_every_attempt_is_an_error_that_says_so(path):
-    storage = Cleaned(str(path))
+    storage = Cleaned(storage_at(path))
     storage.times = 1000
     with pytest.raises(Unavailable, match="try again when no clean is running"):
         validate_metadata(storage)

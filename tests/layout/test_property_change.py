@@ -21,8 +21,8 @@ from mainstem.layout.property_change import change_properties
 from mainstem.publish.publisher import Guarded
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
-from tests.indexing.dying import Died, Dying
 from tests.services.city_table import content, make, rows
+from tests.storage.steps import Dead, Mortal, storage_at
 
 WHEN = "Sun Nov 22 04:00:00 UTC 2026"
 KEY = "hoodie.table.some.property"
@@ -33,7 +33,7 @@ def table(tmp_path: Path) -> mainstem.Table:
     return make(tmp_path / "t")
 
 
-def change(table: mainstem.Table, wanted: dict[str, str | None], storage: LocalStorage | None = None):
+def change(table: mainstem.Table, wanted: dict[str, str | None], storage: Mortal | None = None):
     """Change the properties under the table's lock."""
     ctx = mainstem.open_table(table.path, {"hoodie.mainstem.fsync": "false"}).writer_context()
 
@@ -48,7 +48,7 @@ def change(table: mainstem.Table, wanted: dict[str, str | None], storage: LocalS
 
 
 def now(table: mainstem.Table) -> dict[str, str]:
-    return dict(load_config(LocalStorage(table.path)).raw)
+    return dict(load_config(storage_at(table.path)).raw)
 
 
 def file(table: mainstem.Table, path: str) -> Path:
@@ -85,12 +85,11 @@ def test_a_process_that_dies_at_any_call_leaves_the_old_properties_or_the_new(ta
     for calls in range(50):
         copy = tmp_path / f"copy{calls}"
         shutil.copytree(table.path, copy)
-        storage = Dying(str(copy), sync=False)
-        storage.calls_left = calls
         opened = mainstem.open_table(copy)
+        storage = Mortal(opened.opened.seams.storage, calls + 1)
         try:
             change(opened, {KEY: "a"}, storage)
-        except Died:
+        except Dead:
             found = now(opened)
             assert found in (before, {**before, KEY: "a"})
             seen.append(KEY in found)
@@ -175,6 +174,7 @@ def test_properties_that_were_edited_by_hand_are_refused_and_stay(table):
     assert damaged.read_bytes() == text
 
 
+@pytest.mark.disk("it fails a rename; tests/publish fails the steps of stores")
 def test_a_reply_that_got_lost_is_told_from_a_change_that_did_not_happen(table, monkeypatch):
     rename = LocalStorage.rename
 

@@ -19,8 +19,8 @@ from mainstem.api.table import Table
 from mainstem.errors import CorruptTable, Invalid, MainstemError, TableExists, TableReplaced
 from mainstem.services.runner import ServiceWarning
 from mainstem.storage import paths
-from mainstem.storage.local import LocalStorage
 from mainstem.writers.stream_guard import StreamGuard
+from tests.storage.steps import Proxy, storage_at
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64())])
 OPTIONS = {"hoodie.mainstem.exclusive": "true", "hoodie.compact.inline.max.delta.commits": "1"}
@@ -222,11 +222,11 @@ def test_a_table_whose_timeline_was_removed_takes_no_write_and_says_why(tmp_path
 # -- creation -------------------------------------------------------------------------------------------
 
 
-class Beside(LocalStorage):
+class Beside(Proxy):
     """Does something once, right before a call whose path ends so."""
 
     def __init__(self, base: str, method: str, ending: str, work: Callable[[], object]) -> None:
-        super().__init__(base)
+        super().__init__(storage_at(base))
         original = getattr(self, method)
 
         def first(*given, **named):

@@ -32,14 +32,14 @@ from mainstem.metadata.metadata_partitions import Content
 from mainstem.metadata.records.flat_rows import SCHEMAS
 from mainstem.readers.planning.table_state import TableState
 from mainstem.storage import paths
-from mainstem.storage.local import LocalStorage
+from tests.storage.steps import storage_at
 
 _FIXED = {1: "?", 2: "<i", 3: "<q", 4: "<f", 5: "<d", 8: "<i"}
 
 
 def contents_of(path: Path) -> Contents:
     """The data of a table on disk, damaged blocks skipped as Java does."""
-    storage = LocalStorage(str(path))
+    storage = storage_at(path)
     return Contents(TableState.load(storage, load_config(storage)), damaged="skip")
 
 

@@ -11,9 +11,9 @@ from typing import Any
 from mainstem.layout.properties import load_config
 from mainstem.metadata.metadata_table import MetadataTable
 from mainstem.readers.planning.table_state import TableState
-from mainstem.storage.local import LocalStorage
 from mainstem.storage.protocol import Storage
 from tests.golden_tables.tables import GOLDEN, NAMES, expectations
+from tests.storage.steps import storage_at
 
 
 def _has_metadata(name: str) -> bool:
@@ -28,7 +28,7 @@ WITH_RECORDS = [name for name in WITH_METADATA if expectations(name).get("mdt_re
 
 def state_of(path: Path, storage: Storage | None = None) -> TableState:
     """The table's newest state."""
-    storage = storage or LocalStorage(str(path))
+    storage = storage or storage_at(path)
     return TableState.load(storage, load_config(storage))
 
 

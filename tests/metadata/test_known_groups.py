@@ -19,8 +19,9 @@ from mainstem.metadata.commits.delta_commit import MetadataCommit
 from mainstem.metadata.commits.known_groups import KnownGroups
 from mainstem.options import GLOBAL_GROUPS, STATS_GROUPS
 from mainstem.storage import paths
-from mainstem.storage.local import LocalStorage
+from mainstem.storage.protocol import Storage
 from tests.services.city_table import QUICK, make, rows
+from tests.storage.steps import storage_at
 
 pytestmark = pytest.mark.supports("Indexes", "builds: listed, built, rebuilt and dropped while writers run")
 
@@ -50,13 +51,14 @@ def check(table: mainstem.Table) -> None:
 
 
 def listings(monkeypatch) -> list[str]:
-    real, seen = LocalStorage.names, []
+    kind = type(storage_at("/"))
+    real, seen = kind.names, []
 
     def names(self, folder: str, **which: str) -> list[str]:
         seen.append(folder)
         return real(self, folder, **which)
 
-    monkeypatch.setattr(LocalStorage, "names", names)
+    monkeypatch.setattr(kind, "names", names)
     return seen
 
 
@@ -127,7 +129,7 @@ def test_files_that_a_process_makes_of_an_index_that_is_no_more_are_not_file_gro
     for group in range(2, 7):
         file = paths.log_name(f"secondary-index-value-{group:04d}-0", late, 1, "0-0-0")
         content = b"".join(empty_group_block(late))
-        LocalStorage(table.path).put_new(f".hoodie/metadata/{name}/{file}", content, durable=False)
+        storage_at(table.path).put_new(f".hoodie/metadata/{name}/{file}", content, durable=False)
     opened(table).upsert(rows(range(15, 30), 3))
     for key in range(30):
         scan = opened(table).scan(filter=pc.field("value") == f"v{key}")
@@ -139,17 +141,17 @@ def log(group: int, instant: str) -> str:
     return f"{FOLDER}/{paths.log_name(f'col-stats-{group:04d}-0', instant, 1, '0-0-0')}"
 
 
-def put(storage: LocalStorage, group: int, instant: str, content: bytes = b"") -> None:
+def put(storage: Storage, group: int, instant: str, content: bytes = b"") -> None:
     storage.put_new(log(group, instant), content or b"".join(empty_group_block(instant)), durable=False)
 
 
-def known(storage: LocalStorage, groups: KnownGroups, *, locked: bool = False) -> int:
+def known(storage: Storage, groups: KnownGroups, *, locked: bool = False) -> int:
     return len(groups.ids(storage, "column_stats", locked=locked))
 
 
 @pytest.fixture
-def storage(tmp_path: Path) -> LocalStorage:
-    storage = LocalStorage(str(tmp_path))
+def storage(tmp_path: Path) -> Storage:
+    storage = storage_at(tmp_path)
     storage.put_new(f"{FOLDER}/{paths.PARTITION_METAFILE}", b"commitTime=1\n", durable=False)
     for group in range(2):
         put(storage, group, "00000000000000001")

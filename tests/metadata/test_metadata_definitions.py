@@ -14,9 +14,9 @@ from mainstem.errors import CorruptTable, Invalid, MainstemError, Unsupported
 from mainstem.layout.properties import TableConfig, load_config
 from mainstem.metadata import index_definitions as defs
 from mainstem.options.metadata import DEFINITIONS_PATH
-from mainstem.storage.local import LocalStorage
 from tests.golden_tables.tables import unpack
 from tests.metadata.metadata_tables import WITH_METADATA
+from tests.storage.steps import Proxy, storage_at
 
 
 def parsed(content: object) -> defs.Definitions:
@@ -30,7 +30,7 @@ def one(**fields: object) -> dict:
 @pytest.mark.parametrize("name", WITH_METADATA)
 def test_definitions_of_javas_tables_come_back_as_they_were(name: str, unpacked: Path) -> None:
     path = unpack(name, unpacked)
-    storage, file = LocalStorage(str(path)), path / ".hoodie/.index_defs/index.json"
+    storage, file = storage_at(path), path / ".hoodie/.index_defs/index.json"
     config = load_config(storage)
     found = defs.read_definitions(storage, config)
     if not file.exists():
@@ -119,7 +119,7 @@ def test_a_secondary_index_of_a_version_8_table_has_version_1() -> None:
 def test_a_path_of_definitions_outside_the_table_is_refused(tmp_path: Path) -> None:
     for path in ("../index.json", "/etc/index.json", "a/../../x"):
         with pytest.raises(MainstemError, match="leaves the table"):
-            defs.read_definitions(LocalStorage(str(tmp_path)), TableConfig({DEFINITIONS_PATH: path}))
+            defs.read_definitions(storage_at(tmp_path), TableConfig({DEFINITIONS_PATH: path}))
 
 
 def test_a_file_that_java_is_writing_is_read_when_it_is_whole(tmp_path: Path) -> None:
@@ -127,9 +127,9 @@ def test_a_file_that_java_is_writing_is_read_when_it_is_whole(tmp_path: Path) ->
 
     states = [b"", b"", whole[:9], whole]
 
-    class BeingWritten(LocalStorage):
+    class BeingWritten(Proxy):
         def read(self, path: str, **bounds: int) -> bytes:
             return states.pop(0)
 
-    found = defs.read_definitions(BeingWritten(str(tmp_path)), TableConfig({}))
+    found = defs.read_definitions(BeingWritten(storage_at(tmp_path)), TableConfig({}))
     assert found.other == {"by": "Java"} and not states

@@ -18,10 +18,10 @@ import mainstem
 from mainstem.metadata.commits import partition_rows
 from mainstem.readers.planning.file_listing import query_listing
 from mainstem.storage import paths
-from mainstem.storage.local import LocalStorage
 from tests.golden_tables.tables import encoded, expectations, unpack
 from tests.metadata.metadata_tables import WITH_METADATA, state_of
 from tests.services.city_table import make, rows
+from tests.storage.steps import Proxy, storage_at
 
 FALLBACK = "folders are listed instead"
 
@@ -44,18 +44,18 @@ def test_queries_read_the_same_files_with_metadata_and_without(name: str, unpack
         assert with_it.scan(**query).splits() == without.scan(**query).splits()
 
 
-class NoFolders(LocalStorage):
+class NoFolders(Proxy):
     """Refuses to list the data's folders."""
 
     def entries(self, folder: str, **which: str) -> list:
         assert folder.startswith(paths.HOODIE), f"folder {folder!r} was listed"
-        return super().entries(folder, **which)
+        return self.inner.entries(folder, **which)
 
 
 @pytest.mark.parametrize("name", WITH_METADATA)
 def test_no_folder_of_the_data_is_listed_and_no_file_of_a_pending_instant_shown(name, unpacked: Path) -> None:
     path = unpack(name, unpacked)
-    state = state_of(path, NoFolders(str(path)))
+    state = state_of(path, NoFolders(storage_at(path)))
     listed = {p.partition: p.names for p in query_listing(state, metadata=True)}
     pending = {i.requested for i in state.timeline.pending}
     for partition, names in listed.items():

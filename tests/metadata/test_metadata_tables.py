@@ -23,13 +23,13 @@ from mainstem.metadata.records import row_keys
 from mainstem.metadata.records.record_schema import commit_schema
 from mainstem.metadata.valid_instants import Validity
 from mainstem.storage import paths
-from mainstem.storage.local import LocalStorage
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.commit_metadata import decode_commit
 from tests.golden_tables.tables import expectations, unpack
 from tests.metadata.java_records import as_java
 from tests.metadata.metadata_tables import WITH_METADATA, WITH_RECORDS, java_records, metadata_of, record_text
 from tests.services.city_table import make, rows
+from tests.storage.steps import Proxy, storage_at
 
 INDEXES = pytest.mark.supports("Indexes", "metadata table: every partition of Java Hudi 1.0 to 1.2 (read)")
 
@@ -81,16 +81,16 @@ def check_groups(table: MetadataTable, partition: str) -> None:
         assert set(groups.tolist()) <= {group_index(found.file_id)}
 
 
-class Counted(LocalStorage):
+class Counted(Proxy):
     """Notes which files are opened."""
 
     def __init__(self, base: str) -> None:
-        super().__init__(base)
+        super().__init__(storage_at(base))
         self.opened: list[str] = []
 
     def view(self, path: str) -> memoryview:
         self.opened.append(path)
-        return super().view(path)
+        return self.inner.view(path)
 
 
 def filtered(table: MetadataTable, partition: str, wanted: Sequence[str]) -> list[dict]:

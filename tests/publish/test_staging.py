@@ -16,7 +16,7 @@ from mainstem.publish.staging import Swept, create_once, put_once, put_whole
 from mainstem.storage import paths
 from mainstem.storage.folders import make_folder
 from mainstem.storage.local import LocalStorage
-from tests.indexing.dying import Died, Dying
+from tests.storage.steps import Dead, Mortal
 
 PACKAGE = Path(__file__).resolve().parents[2] / "mainstem"
 PRIVATE, TARGET = paths.prepared("20260101000000000", "1"), "p/file"
@@ -48,9 +48,8 @@ def filled(sink) -> None:
 @pytest.mark.parametrize("given", [WHOLE, filled], ids=["bytes", "blocks"])
 @pytest.mark.parametrize("calls", range(5))
 def test_a_process_that_dies_leaves_the_file_whole_or_not_there(storage, given, calls) -> None:
-    dying = Dying(storage.base, sync=False)
-    dying.calls_left = calls
-    with suppress(Died):
+    dying = Mortal(storage, calls + 1)
+    with suppress(Dead):
         put_whole(dying, PRIVATE, TARGET, given, durable=True, wanted=always, marker="p/marker")
     assert content(storage) in (None, WHOLE)
     put_whole(storage, OTHERS, TARGET, given, durable=True, wanted=always)

@@ -9,7 +9,6 @@ that a crash or a concurrent archival leaves; and the archive that Java wrote (g
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,8 +18,8 @@ import pytest
 import mainstem
 from mainstem.errors import CorruptTable
 from mainstem.lsm_archive.reader import Archive, ArchivedInstant
-from mainstem.storage.local import LocalStorage
 from tests.golden_tables.tables import expectations, unpack
+from tests.storage.steps import storage_at
 
 pytestmark = pytest.mark.versions
 FOLDER = ".hoodie/timeline/history"
@@ -71,7 +70,7 @@ class Made:
             (self.folder / "_version_").write_text(str(version))
 
     def open(self):
-        return Archive.load(LocalStorage(os.fspath(self.base)), FOLDER)
+        return Archive.load(storage_at(self.base), FOLDER)
 
 
 @pytest.fixture
@@ -116,7 +115,7 @@ def test_without_a_readable_version_file_the_newest_manifest_counts(made, versio
 
 
 def test_no_archive_at_all_is_an_empty_one(tmp_path):
-    archive = Archive.load(LocalStorage(os.fspath(tmp_path)), FOLDER)
+    archive = Archive.load(storage_at(tmp_path), FOLDER)
     assert archive.instants() == []
     assert archive.completion_time(time(1)) is None
     assert archive.metadata(time(1)) is None
@@ -179,7 +178,7 @@ def test_a_damaged_archive_file_is_an_error_with_its_path(made, kind):
 
 def test_the_archive_that_java_wrote_holds_what_java_lists(tmp_path_factory):
     path = unpack("archive_lsm", tmp_path_factory.mktemp("golden"))
-    archive = Archive.load(LocalStorage(os.fspath(path)), FOLDER)
+    archive = Archive.load(storage_at(path), FOLDER)
     listed = expectations("archive_lsm")["archived_instants"]
     found = [(i.requested, i.completion, i.action) for i in archive.instants()]
     assert found == sorted((i["requested"], i["completion"], i["action"]) for i in listed)
@@ -201,7 +200,7 @@ def test_an_instant_archived_after_the_timeline_was_listed_stays_invisible(tmp_p
         properties={"hoodie.time.generator.max_expected_clock_skew_ms": "0"},
     )
     first = table.upsert(pa.table({"id": [1]}, schema=schema))
-    storage = LocalStorage(os.fspath(tmp_path / "t"))
+    storage = storage_at(tmp_path / "t")
     state = TableState.load(storage, load_config(storage))
     later = table.upsert(pa.table({"id": [2]}, schema=schema))
     rows = [

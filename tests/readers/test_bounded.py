@@ -17,7 +17,7 @@ import mainstem
 from mainstem.errors import CorruptTable
 from mainstem.readers.rows.bounded_merge import read_bounded
 from mainstem.readers.rows.split import read_split
-from mainstem.storage.local import LocalStorage
+from tests.storage.steps import storage_at
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("ts", pa.int64()), ("value", pa.string()), ("_hoodie_is_deleted", pa.bool_())]
@@ -68,7 +68,7 @@ def make(path: Path, ordering: str, properties: dict) -> mainstem.Table:
 )
 def test_the_rows_are_those_of_the_ordinary_read(tmp_path, ordering, properties, in_order):
     table = make(tmp_path / "t", ordering or (), properties)
-    storage = LocalStorage(table.path)
+    storage = storage_at(table.path)
     (split,) = table.scan().splits()
     assert split.base_file and len(split.log_files) > 5
     expected = pa.concat_tables(read_split(storage, split))
@@ -85,7 +85,7 @@ def test_columns_that_some_blocks_leave_out_are_filled_across_blocks_too(tmp_pat
         some = pa.table({"id": [f"ké{k}" for k in range(turn, 300)], "ts": [40 + turn] * (300 - turn)})
         with pytest.warns(UserWarning, match="IS_PARTIAL"):
             table.update_columns(some)
-    storage = LocalStorage(table.path)
+    storage = storage_at(table.path)
     (split,) = table.scan().splits()
     expected = pa.concat_tables(read_split(storage, split)).sort_by("_hoodie_record_key")
     for bound in BOUNDS:
@@ -100,7 +100,7 @@ def test_a_block_that_is_larger_than_a_piece_is_divided_and_its_damage_is_found(
     random = np.random.default_rng(1)
     table.upsert(rows(random, 3_000))
     table.upsert(rows(random, 3_000))
-    storage = LocalStorage(table.path)
+    storage = storage_at(table.path)
     (split,) = table.scan().splits()
     expected = pa.concat_tables(read_split(storage, split))
     assert pa.concat_tables(read_bounded(storage, split, 300_000)).equals(expected)

@@ -14,8 +14,8 @@ import mainstem
 from mainstem.layout.properties import load_config
 from mainstem.readers.planning.table_state import TableState
 from mainstem.readers.skipping.commit_order import written_in_turn
-from mainstem.storage.local import LocalStorage
 from tests.golden_tables.tables import unpack
+from tests.storage.steps import storage_at
 
 OUTSIDE = (
     ("nbcc_two_writers_mdt.crossed", pc.field("price") > 90),
@@ -37,6 +37,6 @@ def test_rows_that_the_statistics_do_not_know_of_are_found(name, condition, tmp_
     [("nbcc_two_writers_mdt.crossed", False), ("nbcc_two_writers_mdt.pending", False), ("cow_basic", True)],
 )
 def test_writers_that_crossed_are_told_from_those_that_took_turns(name, expected, tmp_path):
-    storage = LocalStorage(str(unpack(name, tmp_path)))
+    storage = storage_at(unpack(name, tmp_path))
     state = TableState.load(storage, load_config(storage))
     assert {written_in_turn(state, listing.names) for listing in state.partitions()} == {expected}

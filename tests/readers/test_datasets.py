@@ -18,7 +18,7 @@ import mainstem
 from mainstem.errors import Invalid, Unsupported
 from mainstem.readers.queries import snapshot
 from mainstem.readers.queries.scan_plan import ScanPlan
-from mainstem.storage.local import LocalStorage
+from tests.storage.steps import Proxy, storage_at
 
 pytestmark = pytest.mark.versions
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("ts", pa.int64()), ("name", pa.string())])
@@ -52,20 +52,20 @@ def create(folder, partition_by=("city",), **properties):
     return table
 
 
-class Watched(LocalStorage):
+class Watched(Proxy):
     """Remembers the partitions whose files were opened."""
 
     def __init__(self, base):
-        super().__init__(str(base))
+        super().__init__(storage_at(base))
         self.seen = set()
 
     def view(self, path):
         self.seen.add(path.rpartition("/")[0])
-        return super().view(path)
+        return self.inner.view(path)
 
     def open_input(self, path):
         self.seen.add(path.rpartition("/")[0])
-        return super().open_input(path)
+        return self.inner.open_input(path)
 
 
 @pytest.fixture(scope="module")
@@ -185,7 +185,7 @@ def test_nothing_is_read_before_a_dataset_is_asked(table, monkeypatch):
     def read(*given):
         raise AssertionError(given)
 
-    monkeypatch.setattr(LocalStorage, "open_input", read)
+    monkeypatch.setattr(type(storage_at("/")), "open_input", read)
     assert table.dataset().filter(field("id") < 7).schema.names[-4:] == SCHEMA.names
 
 
@@ -267,5 +267,5 @@ def test_paths_of_another_style_than_the_table_says_leave_nothing_unread(tmp_pat
     hidden = (*STYLES[style], "hoodie.table.checksum")
     properties.write_text("\n".join(li for li in lines if not li.startswith(hidden)), "utf-8")
     for city in CITIES:
-        found = snapshot.scan(LocalStorage(str(tmp_path / "t")), filter=field("city") == city).to_arrow()
+        found = snapshot.scan(storage_at(tmp_path / "t"), filter=field("city") == city).to_arrow()
         assert found.num_rows == 10, city

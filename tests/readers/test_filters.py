@@ -25,7 +25,7 @@ from mainstem.merge.rules import KEY_COLUMN, MergeRules
 from mainstem.readers.planning.query_schema import filter_columns
 from mainstem.readers.rows import base_rows
 from mainstem.readers.rows.split import ReadSpec, Split, read_split
-from mainstem.storage.local import LocalStorage
+from tests.storage.steps import storage_at
 
 pytestmark = pytest.mark.versions
 USER = pa.schema(
@@ -116,7 +116,7 @@ def some_slice(folder, seed: int) -> Split:
     random = np.random.default_rng(seed)
     ordering = ORDERINGS[int(random.integers(len(ORDERINGS)))]
     pool = [f"k{i}" for i in range(int(random.integers(1, 40)))]
-    storage = LocalStorage(str(folder), sync=False)
+    storage = storage_at(folder)
     base = None
     if random.random() < 0.8:
         base = f"{FILE}_0-1-0_{INSTANT}_{seed}.parquet"
@@ -152,7 +152,7 @@ def asked(split: Split, expression, columns) -> Split:
 
 def read(folder, split: Split) -> pa.Table:
     schema = pa.schema([SCHEMA.field(n) for n in split.spec.columns])
-    tables = list(read_split(LocalStorage(str(folder)), split))
+    tables = list(read_split(storage_at(folder), split))
     if not schema.names:
         return pa.table({"rows": pa.nulls(sum(t.num_rows for t in tables))})
     return pa.concat_tables([schema.empty_table(), *tables])

@@ -16,7 +16,8 @@ import pytest
 
 import mainstem
 from mainstem.storage import paths
-from mainstem.storage.local import LocalStorage
+from mainstem.storage.protocol import Storage
+from tests.storage.steps import storage_at
 
 pytestmark = pytest.mark.versions
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("name", pa.string())])
@@ -60,15 +61,15 @@ def rows(numbers: range, later: int = 0) -> pa.Table:
 @pytest.fixture
 def asked(path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str], list[str]], None]:
     """Checks ids that came out, and that the file group of their city alone was opened."""
-    opened: set[str] = set()
+    opened, kind = set[str](), type(storage_at(path))
     for name in ("view", "open_input"):
-        real = getattr(LocalStorage, name)
+        real = getattr(kind, name)
 
-        def watched(self: LocalStorage, file: str, real: Callable = real) -> object:
+        def watched(self: Storage, file: str, real: Callable = real) -> object:
             opened.add(file.partition("/")[0])
             return real(self, file)
 
-        monkeypatch.setattr(LocalStorage, name, watched)
+        monkeypatch.setattr(kind, name, watched)
 
     def check(found: list[str], ids: list[str]) -> None:
         assert sorted(found) == ids

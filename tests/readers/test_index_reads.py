@@ -30,8 +30,8 @@ from mainstem.metadata.metadata_partitions import Content, escape
 from mainstem.metadata.records.flat_rows import encode
 from mainstem.metadata.records.record_schema import schema_of_version
 from mainstem.readers.planning.table_state import TableState
-from mainstem.storage.local import LocalStorage
 from tests.golden_tables.tables import GOLDEN
+from tests.storage.steps import storage_at
 
 field = pc.field
 PLAIN = {"hoodie.metadata.enable": "false", "hoodie.enable.data.skipping": "false"}
@@ -268,7 +268,7 @@ def test_the_metadata_table_is_not_opened_where_it_is_switched_off(copied: Path)
 def add_expression_index(path: Path, function: str, column: str) -> None:
     """An expression index of column statistics, as Java would have built it over all files."""
     partition = f"expr_index_by_{function}"
-    storage = LocalStorage(str(path))
+    storage = storage_at(path)
     state = TableState.load(storage, load_config(storage))
     definition = Definition(partition, "column_stats", function, (column,), {"expr": function}, "V2")
     made = expression_ranges(Contents(state), definition)

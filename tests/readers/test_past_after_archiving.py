@@ -24,9 +24,9 @@ from mainstem.readers.planning.history import past_state
 from mainstem.readers.planning.query_schema import table_schema
 from mainstem.readers.planning.table_state import TableState
 from mainstem.storage import paths
-from mainstem.storage.local import LocalStorage
 from tests.golden_tables.tables import unpack
 from tests.services.city_table import content, make
+from tests.storage.steps import storage_at
 
 SMALL = {
     "hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS",
@@ -150,7 +150,7 @@ def test_an_archived_instant_without_metadata_is_named_and_the_present_is_answer
 
 def test_columns_before_what_java_archived_are_those_that_it_wrote(tmp_path: Path) -> None:
     """The views themselves are refused, as Java's cleaner removed their files."""
-    storage = LocalStorage(str(unpack("archive_lsm", tmp_path)))
+    storage = storage_at(unpack("archive_lsm", tmp_path))
     state = TableState.load(storage, load_config(storage))
     present = table_schema(state)
     archived = state.archive.completed("")

@@ -6,7 +6,6 @@ calls; files damaged, metadata forged, one case per test.
 
 from __future__ import annotations
 
-import os
 import pickle
 import shutil
 from itertools import pairwise
@@ -26,8 +25,8 @@ from mainstem.readers.queries import snapshot
 from mainstem.readers.rows import base_rows
 from mainstem.readers.rows.split import read_split
 from mainstem.storage import paths
-from mainstem.storage.local import LocalStorage
 from mainstem.timeline.commit_metadata import WriteStat, encode_commit
+from tests.storage.steps import Proxy, storage_at
 
 pytestmark = pytest.mark.versions
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("ts", pa.int64()), ("name", pa.string())])
@@ -63,11 +62,11 @@ def log_files(path: Path) -> list[Path]:
     return sorted(p for p in path.rglob(".*.log.*") if ".hoodie/" not in str(p))
 
 
-class Wrapped(LocalStorage):
-    """Local storage whose calls a test may look at, or act before."""
+class Wrapped(Proxy):
+    """A storage whose calls a test may look at, or act before."""
 
     def __init__(self, base, **before):
-        super().__init__(os.fspath(base))
+        super().__init__(storage_at(base))
         self.before = before
 
     def _told(self, call, path):
@@ -77,18 +76,18 @@ class Wrapped(LocalStorage):
 
     def read(self, path, *, max_bytes):
         self._told("read", path)
-        return super().read(path, max_bytes=max_bytes)
+        return self.inner.read(path, max_bytes=max_bytes)
 
     def view(self, path):
         self._told("view", path)
-        return super().view(path)
+        return self.inner.view(path)
 
     def open_input(self, path):
         self._told("open_input", path)
-        return super().open_input(path)
+        return self.inner.open_input(path)
 
     def names(self, folder, **which):
-        found = super().names(folder, **which)
+        found = self.inner.names(folder, **which)
         replaced = self.before.get("names")
         return found if replaced is None else replaced(folder, found)
 
@@ -143,7 +142,7 @@ def test_a_listing_that_missed_an_earlier_commit_does_not_show_a_later_one(tmp_p
 def test_a_transaction_that_commits_between_timeline_and_file_listing_is_not_half_seen(tmp_path):
     table = create(tmp_path / "t")
     table.upsert(rows((1, "a", 1, "old"), (2, "b", 1, "old")))
-    state = TableState.load(LocalStorage(str(tmp_path / "t")), load_config(table.opened.seams.storage))
+    state = TableState.load(storage_at(tmp_path / "t"), load_config(table.opened.seams.storage))
     table.upsert(rows((1, "a", 2, "new"), (2, "b", 2, "new"), (3, "c", 2, "new")))
     visible = [log for g in state.groups() for s in g.slices for log in s.log_files]
     assert len(visible) == 2
@@ -299,7 +298,7 @@ def test_a_split_is_read_on_its_own_after_a_journey_as_bytes(tmp_path):
     plan = table.scan(columns=["id"], filter=pc.field("id") > 3)
     splits = pickle.loads(pickle.dumps(plan.splits()))
     assert len(splits) == 4
-    storage = LocalStorage(table.path)
+    storage = storage_at(table.path)
     found = [t for s in splits for t in read_split(storage, s)]
     assert ids(pa.concat_tables(found)) == list(range(4, 20))
 
@@ -446,7 +445,7 @@ def test_a_table_whose_merge_needs_java_code_is_refused_by_name(tmp_path):
 
 
 def test_incremental_and_snapshot_plans_are_importable_without_a_table(tmp_path):
-    storage = LocalStorage(str(tmp_path / "none"))
+    storage = storage_at(tmp_path / "none")
     for plan in (snapshot.scan(storage), incremental.changes(storage)):
         with pytest.raises(Invalid, match="no Hudi table"):
             plan.to_arrow()

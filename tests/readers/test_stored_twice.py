@@ -12,7 +12,7 @@ import mainstem
 from mainstem.merge.file_slice import joined
 from mainstem.readers.rows.base_rows import open_base
 from mainstem.readers.rows.equal_chunks import doubles
-from mainstem.storage.local import LocalStorage
+from tests.storage.steps import storage_at
 
 ROWS = 3000
 KEYS = [hashlib.sha256(str(n).encode()).hexdigest()[:36] for n in range(ROWS)]
@@ -20,7 +20,7 @@ KEYS = [hashlib.sha256(str(n).encode()).hexdigest()[:36] for n in range(ROWS)]
 
 def read(folder, table, names=None, compression="gzip", **options):
     pq.write_table(table, folder / "f.parquet", compression=compression, store_schema=False, **options)
-    with open_base(LocalStorage(str(folder)), "f.parquet") as base:
+    with open_base(storage_at(folder), "f.parquet") as base:
         return pa.concat_tables(base.batches(names or table.schema.names))
 
 
@@ -163,7 +163,7 @@ def test_row_groups_come_in_one_schema_whatever_their_sizes(tmp_path):
     table = pa.table({"city": [f"city{n % 3}" for n in range(ROWS)], "n": range(ROWS)})
     pq.write_table(table, tmp_path / "f.parquet", row_group_size=ROWS - 2, store_schema=False)
 
-    with open_base(LocalStorage(str(tmp_path)), "f.parquet") as base:
+    with open_base(storage_at(tmp_path), "f.parquet") as base:
         found = list(base.batches(["n", "city"], coded=["city"]))
 
     assert len({part.schema for part in found}) == 1
@@ -177,7 +177,7 @@ def test_long_texts_behind_a_dictionary_count_as_long_when_batches_are_joined(tm
     pq.write_table(table, tmp_path / "f.parquet", store_schema=False)
     log = SimpleNamespace(key_count=1_000_000)
 
-    with open_base(LocalStorage(str(tmp_path)), "f.parquet") as base:
+    with open_base(storage_at(tmp_path), "f.parquet") as base:
         found = list(joined(base.batches(["note", "n"], coded=["note"]), log, bytes_max=1_000_000))
 
     assert all(pa.types.is_dictionary(part.schema.field("note").type) for part in found)

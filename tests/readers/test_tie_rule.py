@@ -16,7 +16,7 @@ import pytest
 import mainstem
 from mainstem.merge import comparison
 from mainstem.readers.rows.bounded_merge import read_bounded
-from mainstem.storage.local import LocalStorage
+from tests.storage.steps import storage_at
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("ts", pa.int64()), ("value", pa.string()), ("_hoodie_is_deleted", pa.bool_())]
@@ -91,7 +91,7 @@ def test_a_filter_follows_and_skips_no_row_group_that_may_win(
 @pytest.mark.parametrize("bound", [1_000, 10_000_000], ids=["decided by keys", "in memory"])
 def test_a_bounded_merge_follows(table: mainstem.Table, winner: str, bound: int) -> None:
     (split,) = table.scan().splits()
-    assert found(read_bounded(LocalStorage(table.path), split, bound)) == expected(winner)
+    assert found(read_bounded(storage_at(table.path), split, bound)) == expected(winner)
 
 
 def test_a_compaction_follows(table: mainstem.Table, winner: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,13 +35,13 @@ from mainstem.readers.planning.history import check_nothing_undone
 from mainstem.readers.planning.table_state import TableState
 from mainstem.services import archive_plan, archiving
 from mainstem.storage import paths
-from mainstem.storage.local import LocalStorage
 from mainstem.timeline.instant import parse_instant
 from mainstem.timeline.plans import encode_rollback_metadata, encode_rollback_plan
 from mainstem.truetime.instant_times import InstantTimes
 from mainstem.writers.stream_guard import StreamGuard
 from mainstem.writers.stream_guard_notes import Notes
 from tests.services.city_table import content, make, rows
+from tests.storage.steps import Dead, Mortal, storage_at
 
 pytestmark = pytest.mark.supports("Services", "archiving into the LSM archive")
 
@@ -81,7 +81,7 @@ def active(table: mainstem.Table) -> list[str]:
 
 
 def archived(table: mainstem.Table) -> list[str]:
-    archive = Archive.load(LocalStorage(table.path))
+    archive = Archive.load(storage_at(table.path))
     stored = [
         time
         for file in archive.manifest.files
@@ -292,12 +292,12 @@ def test_cleans_go_along_and_what_the_newest_one_kept_is_still_known(table):
         cleans += [c.requested for c in reopened(table, **BY_COMMITS).clean()]
     assert len(cleans) > 1
     (first, *_) = fill(table, 3, 90)
-    before, kept = answers(table), TableState.load(LocalStorage(table.path), table.config).earliest_retained
+    before, kept = answers(table), TableState.load(storage_at(table.path), table.config).earliest_retained
     table.archive()
     assert not [i.requested for i in table.timeline() if i.action == "clean"]
     assert set(cleans) <= set(archived(table))
     assert answers(table) == before
-    state = TableState.load(LocalStorage(table.path), table.config)
+    state = TableState.load(storage_at(table.path), table.config)
     assert kept is not None and state.earliest_retained == kept < first
     with pytest.raises(Invalid, match=f"before {kept}, the oldest commit that the cleaner kept"):
         table.scan(as_of=cleans[0]).to_arrow()
@@ -308,7 +308,7 @@ def test_no_restore_stays_on_a_timeline_whose_younger_commits_are_archived(table
     # Java would take the archived commits for pending ones, and put their log files on newer base files.
     done = [table.upsert(rows(range(3), n, f"w{n}-")) for n in range(2)]
     table.savepoint(done[0].instant)
-    listed = TableState.load(LocalStorage(table.path), table.config)
+    listed = TableState.load(storage_at(table.path), table.config)
     table.restore(done[0].instant)
     table.delete_savepoint(done[0].instant)
     restore = next(i.requested for i in table.timeline() if i.action == "restore")
@@ -362,7 +362,7 @@ def test_levels_are_merged_and_old_versions_removed(tmp_path):
         times += fill(table, 2, 2 * number)
         table.archive()
         assert archived(table) == times[: len(archived(table))]
-    archive = Archive.load(LocalStorage(table.path))
+    archive = Archive.load(storage_at(table.path))
     assert {file.level for file in archive.manifest.files} == {0, 2}
     names = os.listdir(history(table))
     assert sum(name.startswith("manifest_") for name in names) <= 4
@@ -376,7 +376,7 @@ def test_files_have_the_schema_and_footer_that_java_expects(table):
     table.compact()
     fill(table, 6, 6)
     table.archive()
-    (file,) = load_manifest(LocalStorage(table.path), paths.HISTORY).files
+    (file,) = load_manifest(storage_at(table.path), paths.HISTORY).files
     assert file.size == (history(table) / file.name).stat().st_size
     stored = pq.ParquetFile(history(table) / file.name)
     assert stored.metadata.metadata[b"writer.model.name"] == b"avro"
@@ -391,7 +391,7 @@ def test_an_older_reader_goes_on_while_versions_come_and_go(tmp_path):
     table = make(tmp_path / "t", **SMALL, **levels)
     times = fill(table, 4)
     table.archive()
-    reader = Archive.load(LocalStorage(table.path))
+    reader = Archive.load(storage_at(table.path))
     assert reader.is_archived(times[0])
     for number in range(8):
         times += fill(table, 2, 10 + 2 * number)
@@ -412,7 +412,7 @@ def test_look_ups_by_instant_and_by_ranges_agree_with_the_timeline(table, monkey
     folder = Path(table.path) / paths.TIMELINE
     files = {t: (folder / f"{t}_{c}.deltacommit").read_bytes() for t, c in done.items()}
     table.archive()
-    archive = Archive.load(LocalStorage(table.path))
+    archive = Archive.load(storage_at(table.path))
     gone = archived(table)
     assert {t: archive.completion_time(t) for t in gone} == {t: done[t] for t in gone}
     assert [archive.metadata(t) for t in gone] == [files[t] for t in gone]
@@ -433,7 +433,7 @@ def test_a_look_up_reads_one_row_group_and_very_many_read_all_times_once(table, 
     monkeypatch.setattr(
         data_file.DataFile, "times", lambda self, group=None: read.append(group) or whole(self, group)
     )
-    archive = Archive.load(LocalStorage(table.path))
+    archive = Archive.load(storage_at(table.path))
     archive.completion_time(times[5])
     archive.completion_time(times[5])
     assert len(read) == 1 and read[0] is not None
@@ -472,21 +472,17 @@ def test_a_listing_that_saw_an_archived_instant_half_deleted_misses_nothing(tabl
 def test_a_reader_that_listed_before_and_asks_after_misses_nothing(table):
     times = fill(table, 8)
     config = table.config
-    state = TableState.load(LocalStorage(table.path), config)
+    state = TableState.load(storage_at(table.path), config)
     known = {t: state.completion(t) for t in times}
-    late = TableState.load(LocalStorage(table.path), config)
+    late = TableState.load(storage_at(table.path), config)
     assert late.archive.manifest.version == 0  # it has looked at the archive already
     table.archive()
     assert {t: late.completion(t) for t in times} == known
     assert all(late.metadata(t) is not None for t in times)
-    assert {t: TableState.load(LocalStorage(table.path), config).completion(t) for t in times} == known
+    assert {t: TableState.load(storage_at(table.path), config).completion(t) for t in times} == known
 
 
 # -- crashes and races ------------------------------------------------------------
-
-
-class Dead(BaseException):
-    """The process was killed here."""
 
 
 def test_no_savepoint_is_made_of_what_an_archiver_that_died_has_archived(table, monkeypatch):
@@ -508,35 +504,10 @@ def test_no_savepoint_is_made_of_what_an_archiver_that_died_has_archived(table, 
     assert times[0] not in active(other) and answers(other) == before
 
 
-class Mortal:
-    """A storage that dies at the n-th call that changes something, before or after its effect."""
-
-    CHANGES = ("put_new", "link", "rename", "delete", "upload", "settle")
-
-    def __init__(self, storage: LocalStorage, at: int, after: bool) -> None:
-        self._storage, self._left, self._after = storage, at, after
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._storage, name)
-        if name not in self.CHANGES:
-            return found
-
-        def call(*given: Any, **named: Any) -> Any:
-            self._left -= 1
-            if self._left < 0 or (self._left == 0 and not self._after):
-                raise Dead
-            result = found(*given, **named)
-            if self._left == 0:
-                raise Dead
-            return result
-
-        return call
-
-
 def dying(table: mainstem.Table, at: int, after: bool) -> bool:
     """Archive in a process that dies at that call; whether it did."""
     ctx = reopened(table).writer_context()
-    seams = replace(ctx.seams, storage=Mortal(ctx.seams.storage, at, after))
+    seams = replace(ctx.seams, storage=Mortal(ctx.seams.storage, at, after=after))
     publisher = Publisher(seams, InstantTimes(), fence_of(seams, None), wait_ms=0, exclusive=True)
     ctx = replace(ctx, seams=seams, publisher=publisher)
     try:
@@ -561,7 +532,7 @@ def test_an_archiver_that_dies_anywhere_loses_and_doubles_nothing(tmp_path, afte
         assert set(gone) | set(there) == set(times), at
         pending = [i for i in table.timeline() if not i.is_completed]
         assert not pending, (at, "an archived instant looks pending")
-        state = TableState.load(LocalStorage(table.path), table.config)
+        state = TableState.load(storage_at(table.path), table.config)
         assert [t for t in times if state.completion(t) is None] == []
     table.archive()
     assert archived(table) + active(table) == times
@@ -646,7 +617,7 @@ def test_a_damaged_archive_is_an_error_and_nothing_is_deleted(table, kind):
     fill(table, 4)
     table.archive()
     fill(table, 6, 10)
-    (file,) = load_manifest(LocalStorage(table.path), paths.HISTORY).files
+    (file,) = load_manifest(storage_at(table.path), paths.HISTORY).files
     if kind == "manifest":
         (history(table) / "manifest_1").write_text('{"files": [')
     elif kind == "outside":

@@ -18,7 +18,6 @@ from mainstem.readers.planning.history import cleaned_since
 from mainstem.readers.planning.table_state import TableState
 from mainstem.services.clean_plan import CleanOptions, plan_clean
 from mainstem.storage import paths
-from mainstem.storage.local import LocalStorage
 from mainstem.timeline.clean_records import (
     CleanPlan,
     decode_clean_plan,
@@ -29,6 +28,7 @@ from mainstem.timeline.commit_metadata import VERSION_MARK, schema_text
 from tests.golden_tables.tables import expectations, unpack
 from tests.services.city_table import make, rows
 from tests.services.test_cleaning import RETAINED, turn
+from tests.storage.steps import storage_at
 
 pytestmark = pytest.mark.supports("Services", "cleaning: by commits, hours or file versions")
 # Java writes too, as far as the table knows.
@@ -43,7 +43,7 @@ class Java:
     """One of Java's tables, and its cleans."""
 
     def __init__(self, name: str, folder: Path) -> None:
-        self.storage = LocalStorage(str(unpack(name, folder)))
+        self.storage = storage_at(unpack(name, folder))
         self.state = TableState.load(self.storage, load_config(self.storage))
         self.base = f"/data/hudi/tables/{name}"  # where Java wrote it
         self.cleans = [i for i in self.state.timeline.completed if i.action == "clean"]
@@ -239,6 +239,7 @@ def test_a_plan_that_names_a_file_of_the_newest_slice_is_refused(planned, kind):
     assert tree(table) == before and table.scan().to_arrow().num_rows == 8
 
 
+@pytest.mark.disk("on a store nothing is written before the commit")
 def test_a_plan_that_names_a_file_of_an_open_transaction_is_refused(planned):
     table, time = planned
     with table.begin() as txn:
@@ -268,6 +269,7 @@ def test_a_plan_that_names_savepointed_files_is_refused(tmp_path):
     assert tree(table) == before
 
 
+@pytest.mark.disk("only disks have Hadoop's checksums, and tell whether a file was there")
 def test_files_that_do_not_exist_are_no_trouble_and_checksums_go_with_their_files(planned):
     table, time = planned
     rewrite(table, time, lambda files: files["a"].append(entry(f"file:{table.path}/a/{OTHER}")), mark=False)

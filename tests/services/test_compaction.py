@@ -195,7 +195,7 @@ def test_an_execution_that_failed_is_done_again_from_the_same_plan(table, monkey
     assert 1 <= len(base_files(table)) < len(table.file_slices()), "what is done stays"
     (done,) = table.run_compaction()
     assert done.requested == planned and done.completion and content(table).equals(expected)
-    assert not list((Path(table.path) / paths.PREPARED).iterdir())
+    assert not list((Path(table.path) / paths.PREPARED).glob("*"))
 
 
 def test_damage_in_a_planned_log_is_an_error_and_the_plan_stays(table):
@@ -261,6 +261,7 @@ def test_a_compaction_that_is_not_planned_cannot_be_executed(table):
         table.run_compaction("20260101000000000")
 
 
+@pytest.mark.disk("its other process knows only disks")
 def test_tasks_run_in_other_processes_without_a_writer_and_the_claimant_completes_the_plan(table):
     table.upsert(rows(range(20), 1))
     table.upsert(rows(range(5, 25), 2))
@@ -277,7 +278,7 @@ def test_tasks_run_in_other_processes_without_a_writer_and_the_claimant_complete
     assert content(table, mode="read_optimized").equals(expected)
     with compaction.executing(table.writer_context(), planned) as late:
         assert late.tasks == () and late.complete([]).completion == done.completion
-    assert not list((Path(table.path) / paths.PREPARED).iterdir())
+    assert not list((Path(table.path) / paths.PREPARED).glob("*"))
 
 
 def run_elsewhere(task: bytes) -> bytes:
@@ -318,6 +319,7 @@ except mainstem.Unavailable as error:
 """
 
 
+@pytest.mark.disk("its other process knows only disks")
 def test_a_stopped_executor_that_wakes_up_after_another_one_neither_adds_nor_deletes_nor_completes(table):
     table.upsert(rows(range(6), 1))
     table.schedule_compaction()

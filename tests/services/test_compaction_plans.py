@@ -15,9 +15,9 @@ import pytest
 import mainstem
 from mainstem.errors import CorruptTable, Invalid
 from mainstem.storage import paths
-from mainstem.storage.local import LocalStorage
 from mainstem.timeline.plans import encode_compaction_plan, load_compaction_plan
 from tests.services.city_table import QUICK, SCHEMA, make, rows
+from tests.storage.steps import storage_at
 
 
 def everything(table: mainstem.Table) -> dict[str, int]:
@@ -50,7 +50,7 @@ def test_a_plan_that_cannot_be_of_this_table_is_refused_and_nothing_is_made_or_r
     table.upsert(rows(range(20), 1))
     table.upsert(rows(range(10), 2))
     planned = table.schedule_compaction()
-    operations = load_compaction_plan(LocalStorage(table.path), planned)
+    operations = load_compaction_plan(storage_at(table.path), planned)
     forged = forge(*(o for o in operations if o.partition == "a"))
     plan = Path(table.path) / paths.timeline_file(f"{planned}.compaction.requested")
     plan.write_bytes(encode_compaction_plan(forged, [{} for _ in forged]))
@@ -65,7 +65,7 @@ def test_a_plan_of_version_1_names_whole_paths(tmp_path):
     table = make(tmp_path / "t")
     table.upsert(rows(range(20), 1))
     planned = table.schedule_compaction()
-    operations = load_compaction_plan(LocalStorage(table.path), planned)
+    operations = load_compaction_plan(storage_at(table.path), planned)
     old = [
         replace(o, log_files=tuple(f"file:{table.path}/{o.partition}/{n}" for n in o.log_files))
         for o in operations

@@ -28,9 +28,9 @@ from mainstem.options import UNSAFE_FOR_JAVA
 from mainstem.readers.planning.table_state import WRITES
 from mainstem.services.metadata import metadata_compaction, metadata_round
 from mainstem.storage import paths
-from mainstem.storage.local import LocalStorage
+from mainstem.storage.protocol import Storage
 from tests.services.city_table import QUICK
-from tests.services.test_archiving import Dead, Mortal
+from tests.storage.steps import CHANGES, Dead, Mortal
 
 SCHEMA = pa.schema(
     [
@@ -157,24 +157,24 @@ STATES_MAX = {"rollback": 4, "restore": 4, "clean": 3}
 class Observed(Mortal):
     """A storage that dies after the n-th change of what others see; counts them."""
 
-    def __init__(self, storage: LocalStorage, at: int | None) -> None:
-        super().__init__(storage, 0, False)
+    def __init__(self, storage: Storage, at: int | None) -> None:
+        super().__init__(storage, 0)
         self.at, self.seen, self.last = at, 0, self._visible()
 
     def _visible(self) -> list[Any]:
         there = []
         for folder in (paths.TIMELINE, paths.METADATA_TIMELINE):
-            there.append(sorted(n for n in self._storage.names(folder) if n[0].isdigit()))
+            there.append(sorted(n for n in self.inner.names(folder) if n[0].isdigit()))
         for partition in "ab":
-            there.append(sorted(n for n in self._storage.names(partition) if paths.file_id_of(n)))
+            there.append(sorted(n for n in self.inner.names(partition) if paths.file_id_of(n)))
         for name in (paths.PROPERTIES, paths.INDEX_DEFINITIONS, paths.VECTOR_PROPERTIES):
-            file = Path(self._storage.base, name)
+            file = Path(self.inner.base, name)
             there.append(file.read_bytes() if file.exists() else b"")
         return there
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._storage, name)
-        if name not in self.CHANGES:
+        found = getattr(self.inner, name)
+        if name not in CHANGES:
             return found
 
         def call(*given: Any, **named: Any) -> Any:

@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 from unittest.mock import patch
 
@@ -21,11 +22,11 @@ from mainstem.errors import CorruptTable, Invalid, Unavailable, Unsupported
 from mainstem.formats.log_file import BlockKind, Header, read_blocks
 from mainstem.services import compaction, compaction_plan, log_compaction, log_compaction_plan
 from mainstem.storage import paths
-from mainstem.storage.local import LocalStorage
 from mainstem.timeline.plans import CompactionOperation, encode_compaction_plan
 from tests.golden_tables.continued import open_as_its_writers
 from tests.golden_tables.tables import expectations
 from tests.services.city_table import QUICK
+from tests.storage.steps import before_naming, naming_verb, storage_at
 
 SCHEMA = pa.schema(
     [
@@ -291,14 +292,12 @@ def plan_as_java_does(table: mainstem.Table, action: str) -> str:
 def test_a_plan_whose_logs_a_compaction_took_is_taken_back(table):
     before = values(table)
     time_, executed = table.schedule_log_compaction(), []
-    link = LocalStorage.link
 
-    def compacted_meanwhile(storage, source, target, **durably):
+    def compacted_meanwhile(target):
         if time_ in target and ".log." in target and not executed:
             executed.append(plan_as_java_does(table, "compaction"))
-        return link(storage, source, target, **durably)
 
-    with patch.object(LocalStorage, "link", compacted_meanwhile):
+    with before_naming(compacted_meanwhile):
         (done,) = table.run_log_compaction()
     assert done.completion is None and "a compaction of" in done.given_up
     assert "taken back" in done.describe()
@@ -343,11 +342,13 @@ def test_a_merged_block_whose_sources_went_into_the_base_file_counts_for_nothing
     assert [row["value"] for row in values(table)] == ["third0"]
 
 
-@pytest.mark.parametrize("step", ["upload", "link", "settle"])
+@pytest.mark.parametrize("step", ["upload", "the final name", "settle"])
 def test_an_execution_that_failed_is_done_again_from_the_same_plan(table, step):
     before = content(table)
     planned = table.schedule_log_compaction()
-    with patch.object(LocalStorage, step, side_effect=OSError(28, "no space")), pytest.raises(Unavailable):
+    store = storage_at(table.path)
+    verb = naming_verb(store) if step == "the final name" else step
+    with patch.object(type(store), verb, side_effect=OSError(28, "no space")), pytest.raises(Unavailable):
         table.run_log_compaction()
     assert content(table).equals(before)
     (done,) = table.run_log_compaction()
@@ -355,17 +356,16 @@ def test_an_execution_that_failed_is_done_again_from_the_same_plan(table, step):
     assert content(table).equals(before)
 
 
-def interrupted(time_: str, meanwhile) -> patch:
-    """Before the first merged file is linked, something else happens once."""
-    link, done = LocalStorage.link, []
+def interrupted(time_: str, meanwhile) -> AbstractContextManager:
+    """Before the first merged file gets its name, something else happens once."""
+    done = []
 
-    def stopped(storage, source, target, **durably):
+    def stopped(target):
         if time_ in target and ".log." in target and not done:
             done.append(target)
             meanwhile()
-        return link(storage, source, target, **durably)
 
-    return patch.object(LocalStorage, "link", stopped)
+    return before_naming(stopped)
 
 
 def test_an_executor_that_wakes_up_after_another_one_completed_changes_nothing(table):

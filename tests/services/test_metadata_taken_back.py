@@ -35,12 +35,11 @@ from mainstem.services.restoring import restore
 from mainstem.services.rolling_back import roll_back_instant
 from mainstem.services.runner import ServiceWarning
 from mainstem.storage import paths
-from mainstem.storage.local import LocalStorage
 from mainstem.timeline.plans import RollbackPlan
 from mainstem.truetime.instant_times import InstantTimes
 from mainstem.writers.rollback import plan_of
-from tests.services.test_archiving import Dead, Mortal
 from tests.services.test_metadata_compaction import SCHEMA, opened, replace_storage
+from tests.storage.steps import Dead, Mortal, storage_at
 
 EVERY_2 = {"hoodie.metadata.compact.max.delta.commits": "2"}
 INDEXES = {"files", "column_stats"}
@@ -82,7 +81,7 @@ def same_rows(table: mainstem.Table) -> list:
 def is_whole(table: mainstem.Table) -> None:
     now = opened(table.path)
     assert {i.partition for i in now.indexes() if i.state == "ready"} == INDEXES
-    assert not to_rebuild(load_config(LocalStorage(table.path)))
+    assert not to_rebuild(load_config(storage_at(table.path)))
     report = now.validate_metadata()
     assert report is not None and report.ok, report
     same_rows(table)
@@ -150,7 +149,7 @@ def test_files_that_an_index_lists_for_good_go_with_a_rollback_that_java_left_be
     assert {row["ts"] for row in same_rows(made)} == {1, 5}
     opened(made.path).run_services("metadata")
     is_whole(made)
-    storage = LocalStorage(made.path)
+    storage = storage_at(made.path)
     listed = TableState.load(storage, load_config(storage)).metadata_table.files()
     assert not [name for names in listed.values() for name in names if newest.requested in name]
 
@@ -213,7 +212,7 @@ def test_indexes_that_could_not_be_built_are_built_by_the_next_round(table, monk
         patch.setattr(creating, "create", fails)
         with pytest.warns(ServiceWarning, match="no space"):
             assert table.restore(saved(table)).completion
-    assert to_rebuild(load_config(LocalStorage(table.path))) == ("column_stats", "files")
+    assert to_rebuild(load_config(storage_at(table.path))) == ("column_stats", "files")
     assert not [i for i in opened(table.path).indexes() if i.state == "ready"]
     commit(opened(table.path), 6)  # writers go on without
     (done,) = opened(table.path).run_services("metadata")
@@ -229,7 +228,7 @@ def test_a_build_that_fails_under_way_is_made_up_for_by_the_next_round(table, mo
     with monkeypatch.context() as patch:
         patch.setattr(index_build._Build, "_complete", fails)
         table.restore(saved(table))
-    assert to_rebuild(load_config(LocalStorage(table.path))) == ("column_stats", "files")
+    assert to_rebuild(load_config(storage_at(table.path))) == ("column_stats", "files")
     assert opened(table.path).index("column_stats").columns, "the definition stays"
     opened(table.path).run_services("metadata")
     is_whole(table)
@@ -265,7 +264,7 @@ def test_an_index_that_is_dropped_before_it_is_built_again_stays_away(table, mon
     monkeypatch.setattr(Services, "_rebuild_metadata", lambda self: None)
     table.restore(saved(table))
     opened(table.path).drop_index("column_stats")
-    assert load_config(LocalStorage(table.path)).raw[REBUILD] == "files"
+    assert load_config(storage_at(table.path)).raw[REBUILD] == "files"
     opened(table.path).run_services("metadata")
     assert [i.partition for i in opened(table.path).indexes()] == ["files"]
 
@@ -273,7 +272,7 @@ def test_an_index_that_is_dropped_before_it_is_built_again_stays_away(table, mon
 def dying(table: mainstem.Table, work, at: int) -> bool:
     """Do it in a process that dies at that call; whether it did."""
     ctx = table.writer_context()
-    seams = replace(ctx.seams, storage=Mortal(ctx.seams.storage, at, False))
+    seams = replace(ctx.seams, storage=Mortal(ctx.seams.storage, at))
     publisher = Publisher(seams, InstantTimes(), fence_of(seams, None), wait_ms=0, exclusive=True)
     beats = replace_storage(ctx, seams.storage)
     try:

@@ -38,11 +38,9 @@ from mainstem.services.metadata import (
     metadata_round,
 )
 from mainstem.storage import paths
-from mainstem.storage.local import LocalStorage
 from mainstem.timeline.active import load_timeline
 from mainstem.truetime.instant_times import InstantTimes
 from mainstem.writers.context import WriterContext
-from tests.services.test_archiving import Dead, Mortal
 from tests.services.test_metadata_compaction import (
     SCHEMA,
     TIMELINE,
@@ -55,6 +53,7 @@ from tests.services.test_metadata_compaction import (
     undone,
 )
 from tests.services.test_metadata_compaction import opened as opened_with
+from tests.storage.steps import Dead, Mortal, storage_at
 
 #: both tables: few instants stay, two slices of the metadata table
 SMALL = {
@@ -193,7 +192,7 @@ def test_files_that_a_compaction_replaced_rest_for_three_instants(table: mainste
 
 def test_a_query_that_began_before_a_clean_goes_on(table: mainstem.Table) -> None:
     """It has the metadata table's timeline from before the compactions; the slice that it reads is gone."""
-    storage = LocalStorage(table.path)
+    storage = storage_at(table.path)
     query = TableState.load(storage, load_config(storage))
     assert query.metadata_table is not None
     there = {name for listing in query.partitions() for name in listing.names}
@@ -314,7 +313,7 @@ def test_instants_with_rows_in_an_index_that_is_being_built_stay(table, monkeypa
 
     monkeypatch.setattr(index_build._Build, "_write_bases", slowly)
     built = opened(table.path).create_index("column_stats", ["ts"])
-    storage = LocalStorage(table.path)
+    storage = storage_at(table.path)
     shown = {i.requested for i in (*table.timeline(), *metadata(table).timeline.instants)}
     logs = map(paths.parse_log_name, storage.names(".hoodie/metadata/column_stats"))
     written = {log.instant for log in logs if log is not None}
@@ -329,7 +328,7 @@ def test_instants_with_rows_in_an_index_that_is_being_built_stay(table, monkeypa
 def dying(table: mainstem.Table, work: Callable[[WriterContext], object], at: int) -> bool:
     """Do it in a process that dies at that call; whether it did."""
     ctx = table.writer_context()
-    seams = replace(ctx.seams, storage=Mortal(ctx.seams.storage, at, False))
+    seams = replace(ctx.seams, storage=Mortal(ctx.seams.storage, at))
     publisher = Publisher(seams, InstantTimes(), fence_of(seams, None), wait_ms=0, exclusive=True)
     beats = replace_storage(ctx, seams.storage)
     try:

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from mainstem.errors import CorruptTable
-from mainstem.storage.local import LocalStorage
 from mainstem.vectors.distances import unit
 from mainstem.vectors.engines import engine
 from mainstem.vectors.index import clusters
 from mainstem.vectors.index import vector_spill as stored_file
 from mainstem.vectors.index.clusters import assign, centroids
 from mainstem.vectors.index.vector_spill import StoredVectors
+from tests.storage.steps import storage_at
 
 ROWS, WIDTH = 16_000, 256
 
@@ -40,7 +40,7 @@ def stored(tmp_path_factory):
     base = tmp_path_factory.mktemp("vectors")
     values = np.random.default_rng(3).random((ROWS, WIDTH), np.float32) - 0.5
     values.tofile(base / "all.vectors")
-    return values, StoredVectors(LocalStorage(str(base)), "all.vectors", values.shape, "FLOAT")
+    return values, StoredVectors(storage_at(base), "all.vectors", values.shape, "FLOAT")
 
 
 @pytest.fixture(autouse=True)
@@ -97,4 +97,4 @@ def test_a_file_is_the_array_that_was_written(stored, tmp_path):
     assert (np.asarray(file) == values).all()
     (tmp_path / "cut").write_bytes(b"\0" * 20)
     with pytest.raises(CorruptTable, match="cut"):
-        np.asarray(StoredVectors(LocalStorage(str(tmp_path)), "cut", (3, 2), "FLOAT"))
+        np.asarray(StoredVectors(storage_at(tmp_path), "cut", (3, 2), "FLOAT"))

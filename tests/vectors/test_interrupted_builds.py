@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from mainstem.errors import MainstemError
-from mainstem.storage.local import LocalStorage
 from tests.crash import crash_worker
 from tests.crash.crash_worker import serviced, vectors
+from tests.storage.steps import before_naming, storage_at
 
 
 @pytest.mark.parametrize("trouble", [KeyboardInterrupt(), MemoryError(), OSError("the disk is away")])
@@ -26,25 +26,24 @@ def test_a_published_version_outlives_the_interrupt_of_its_builder(
     if begun == "refresh":
         crash_worker.create_vector_index(str(path))
         serviced(path).upsert(vectors(range(4), 2))
-    link, settle, linked = LocalStorage.link, LocalStorage.settle, []
+    kind, named = type(storage_at(path)), []
+    settle = kind.settle
 
-    def noted(self: LocalStorage, source: str, target: str, *, durable: bool = False) -> None:
-        link(self, source, target, durable=durable)
+    def noted(target: str) -> None:
         if target.endswith("/manifest.json"):
-            linked.append(target)
+            named.append(target)
 
-    def interrupted(self: LocalStorage, uploads, folders=(), *, durable: bool) -> None:
+    def interrupted(self, uploads, folders=(), *, durable: bool) -> None:
         folders = list(folders)
-        if linked and any("/version=" in folder for folder in folders):
+        if named and any("/version=" in folder for folder in folders):
             raise trouble
         settle(self, uploads, folders, durable=durable)
 
-    monkeypatch.setattr(LocalStorage, "link", noted)
-    monkeypatch.setattr(LocalStorage, "settle", interrupted)
-    with pytest.raises((type(trouble), MainstemError)):
+    monkeypatch.setattr(kind, "settle", interrupted)
+    with before_naming(noted, after=True), pytest.raises((type(trouble), MainstemError)):
         crash_worker.ACTIONS[f"{begun}_vector_index"](str(path))
     monkeypatch.undo()
-    assert len(linked) == 1
+    assert len(named) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         table = serviced(path)

@@ -20,11 +20,12 @@ import mainstem
 from mainstem.errors import CorruptTable, Invalid, Unavailable
 from mainstem.formats.java_properties import parse_properties
 from mainstem.storage import paths
-from mainstem.storage.local import LocalStorage
+from mainstem.storage.protocol import Storage
 from mainstem.vectors import engines
 from mainstem.vectors.index import building, clusters, lifecycle, tidying
 from mainstem.vectors.index.embedding import register_embedding
 from mainstem.vectors.index.versions import open_graph, open_rows, open_vectors, read_indexes, versions
+from tests.storage.steps import storage_at
 
 FAST = {"hoodie.mainstem.fsync": "false", "hoodie.mainstem.exclusive": "true"}
 FLAT = {"engine": "flat", "metric": "l2"}
@@ -59,8 +60,8 @@ def table(tmp_path):
     return made
 
 
-def storage_of(table) -> LocalStorage:
-    return LocalStorage(table.path)
+def storage_of(table) -> Storage:
+    return storage_at(table.path)
 
 
 def found_versions(table, name="v"):

@@ -20,11 +20,11 @@ import pytest
 import mainstem
 from mainstem.errors import CorruptTable, TableReplaced, Unavailable
 from mainstem.storage import paths
-from mainstem.storage.local import LocalStorage
 from mainstem.vectors.index import versions
 from mainstem.vectors.index.version_manifest import StoredFile, encode_manifest
 from mainstem.vectors.index.versions import KEYS, newest_version, open_keys, read_indexes
 from mainstem.vectors.search import searching, serving
+from tests.storage.steps import storage_at
 from tests.vectors.test_vector_search_exact import OPTIONS, SCHEMA, found, rows
 
 QUERY = [0.3, -0.2, 0.9]
@@ -349,7 +349,7 @@ def test_a_data_file_that_a_clean_removes_makes_the_search_begin_again(table, mo
 
 def keys_rewritten(table, change, compression=None):
     """The keys of the first cluster as ``change`` makes them, in a version whose checksums fit."""
-    storage = LocalStorage(table.path)
+    storage = storage_at(table.path)
     index = read_indexes(storage).called("v")
     version = newest_version(storage, index)
     first = version.clusters[0]

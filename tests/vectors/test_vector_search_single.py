@@ -119,6 +119,7 @@ def test_a_release_of_usearch_with_another_compiled_part_finds_the_same(tmp_path
         assert asked and set(asked) == {None}
 
 
+@pytest.mark.disk("it counts a disk's calls; tests/storage/test_requests_of_reads.py counts a store's")
 def test_a_search_of_an_unchanged_table_asks_storage_for_three_listings_and_two_small_files(
     tmp_path, monkeypatch
 ):

@@ -113,7 +113,7 @@ def test_a_table_in_local_time_is_written_only_with_its_zone_given(make_table):
     assert timedelta(hours=8, minutes=59) < ahead < timedelta(hours=9, minutes=1)
 
 
-@pytest.mark.disk
+@pytest.mark.disk("only a disk has lock files in folders of one's choice")
 def test_writers_with_different_locks_are_refused(make_table, tmp_path):
     table = make_table()
     table.upsert(rows([1], ts=1))

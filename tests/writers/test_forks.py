@@ -25,6 +25,7 @@ from mainstem.storage import paths
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 CLAIM = "20260101000000000"
+FORKED = "a forked child has no threads of the library of stores, and is refused"
 SHORT = {"hoodie.client.heartbeat.interval_in_ms": 200}
 PATIENCE_S = 60
 
@@ -63,6 +64,7 @@ def files_of(table) -> dict[str, bytes]:
 # -- an open table -------------------------------------------------------------------------------------
 
 
+@pytest.mark.here(FORKED)
 def test_a_child_writes_and_reads_with_the_table_that_its_parent_opened(make_table):
     table = make_table()
     table.upsert(rows([1], ts=1))
@@ -72,6 +74,7 @@ def test_a_child_writes_and_reads_with_the_table_that_its_parent_opened(make_tab
     assert content(table) == {"k1": "v1", "k2": "v2", "k3": "v3"}
 
 
+@pytest.mark.here(FORKED)
 def test_a_childs_own_transaction_stays_alive_beside_one_of_its_parent(make_table):
     table = mainstem.open_table(make_table().path, SHORT)
     with table.begin() as txn:
@@ -90,7 +93,7 @@ def test_a_childs_own_transaction_stays_alive_beside_one_of_its_parent(make_tabl
     assert content(table) == {"k1": "v1", "k2": "v2"}
 
 
-@pytest.mark.disk
+@pytest.mark.disk("a store tells whole seconds, so half a second of silence is no death")
 def test_a_child_is_rolled_back_when_it_dies_and_its_parent_goes_on(make_table):
     table = mainstem.open_table(make_table().path, SHORT)
     with table.begin() as txn:
@@ -187,6 +190,7 @@ def test_the_heartbeat_of_a_parents_transaction_beats_on_while_children_come_and
         assert txn.commit().status == "committed"
 
 
+@pytest.mark.here(FORKED)
 def test_a_child_takes_a_detached_transaction_over(make_table):
     table = make_table()
     spec = table.begin().detach()
@@ -232,6 +236,7 @@ def test_a_child_is_refused_at_once_that_was_forked_while_another_thread_wrote(m
 # -- claims, locks, mutexes ------------------------------------------------------------------------------
 
 
+@pytest.mark.here(FORKED)
 def test_a_child_neither_ends_nor_has_its_parents_claim(make_table):
     table = make_table()
     ctx = table.writer_context()
@@ -265,6 +270,7 @@ def test_the_end_of_a_claims_block_in_a_child_leaves_the_claim(make_table):
     assert not os.path.exists(beat)
 
 
+@pytest.mark.here(FORKED)
 def test_a_child_that_is_forked_while_the_table_lock_is_held_neither_has_nor_frees_it(make_table):
     table = make_table()
     table.upsert(rows([1], ts=1))
@@ -283,6 +289,7 @@ def test_a_child_that_is_forked_while_the_table_lock_is_held_neither_has_nor_fre
     assert in_child(lambda: table.upsert(rows([2], ts=1)).status) == "committed"
 
 
+@pytest.mark.here(FORKED)
 def test_a_child_is_not_held_up_by_threads_that_its_parent_had(make_table):
     table = make_table()
     ctx = table.writer_context()
@@ -339,7 +346,13 @@ def upsert_one(table, key, results):
     results.put(table.upsert(rows([key], ts=1)).status)
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        pytest.param("fork", marks=pytest.mark.here(FORKED)),
+        pytest.param("spawn", marks=pytest.mark.disk("its other processes know only disks")),
+    ],
+)
 def test_multiprocessing_hands_an_open_table_to_its_processes(make_table, method):
     table = make_table()
     table.upsert(rows([0], ts=1))

@@ -22,14 +22,15 @@ import mainstem
 from mainstem.api.table import Table
 from mainstem.errors import Invalid, MainstemError, RolledBack, Unavailable
 from mainstem.storage.backends import storage_of
-from mainstem.storage.local import LocalStorage
 from mainstem.storage.location import Location
 from mainstem.writers.stream_guard import StreamGuard
 from mainstem.writers.transaction import Transaction
+from tests.storage.steps import Proxy, Told
 
 CALLS = (
     "read", "read_range", "stat", "names", "entries", "put_new", "upload", "settle", "link", "same_file",
-    "rename", "renew", "delete", "delete_tree", "make_folder", "sync_folder", "read_tagged", "swap",
+    "rename", "rename_new", "rename_over", "renew", "delete", "delete_tree", "make_folder", "sync_folder",
+    "read_tagged", "swap", "swap_once",
 )  # fmt: skip
 
 
@@ -227,14 +228,12 @@ def test_a_thread_that_leaves_the_block_while_commit_runs_undoes_nothing(make_ta
     other = mainstem.open_table(table.path)
     inside, go_on = threading.Event(), threading.Event()
 
-    class Slow(LocalStorage):
-        def link(self, source, target, *, durable=False):
-            super().link(source, target, durable=durable)
-            if "/timeline/" in target:  # the commit is visible
-                inside.set()
-                go_on.wait(20)
+    def wait(target):
+        if target.endswith(".deltacommit"):  # the commit is visible
+            inside.set()
+            go_on.wait(20)
 
-    seams = dataclasses.replace(other.opened.seams, storage=Slow(table.path, sync=False))
+    seams = dataclasses.replace(other.opened.seams, storage=Told(other.opened.seams.storage, wait))
     slow = Table(seams, other.config, {})
     txn = slow.begin()
     txn.write(rows(range(10), ts=1))
@@ -256,11 +255,9 @@ def test_a_signal_handler_cannot_abort_a_commit_from_within_but_may_raise(make_t
     table = make_table()
     refused = []
 
-    class Signalled(LocalStorage):
-        def link(self, source, target, *, durable=False):
-            super().link(source, target, durable=durable)
-            if target.endswith(".deltacommit"):
-                signal.raise_signal(signal.SIGUSR1)
+    def signalled(target):
+        if target.endswith(".deltacommit"):
+            signal.raise_signal(signal.SIGUSR1)
 
     def abort(*_):
         try:
@@ -272,7 +269,7 @@ def test_a_signal_handler_cannot_abort_a_commit_from_within_but_may_raise(make_t
     before = signal.signal(signal.SIGUSR1, abort)
     try:
         real = mainstem.open_table(table.path)
-        storage = Signalled(table.path, sync=False)
+        storage = Told(real.opened.seams.storage, signalled)
         other = Table(dataclasses.replace(real.opened.seams, storage=storage), real.config, {})
         with pytest.raises(RuntimeError) as caught, other.begin() as txn:
             txn.write(rows(range(3), ts=1))
@@ -381,12 +378,12 @@ def full_at(table, at, *, kind="append", options=None):
                 state["failed"] += 1
                 raise OSError(errno.EIO, "Input/output error")
 
-    class Disk(LocalStorage):
+    class Disk(Proxy):
         def upload(self, path):
-            sink = super().upload(path)
+            sink = self.inner.upload(path)
             return Sink(sink) if ".log." in path else sink
 
-    seams = dataclasses.replace(real.opened.seams, storage=Disk(table.path))
+    seams = dataclasses.replace(real.opened.seams, storage=Disk(real.opened.seams.storage))
     return Table(seams, real.config, options or {}), state
 
 

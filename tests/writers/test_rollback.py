@@ -35,7 +35,7 @@ def files_of(table, instant):
     ]
 
 
-@pytest.mark.disk
+@pytest.mark.disk("on a store a writer that dies before its commit leaves no files")
 def test_a_dead_writers_files_markers_heartbeat_and_instant_are_gone_after_its_rollback(make_table):
     table = make_table()
     table.upsert(rows([1], ts=1))

@@ -18,7 +18,7 @@ from tests.writers.small_table import SCHEMA, rows
 GUARD = StreamGuard("stream", 0)
 
 
-@pytest.mark.disk
+@pytest.mark.disk("a store makes names durable at once")
 @pytest.mark.parametrize("trouble", [OSError("the disk is away"), KeyboardInterrupt()])
 def test_a_batch_is_not_said_to_be_committed_before_the_commits_name_is_durable(
     tmp_path, monkeypatch, trouble: BaseException

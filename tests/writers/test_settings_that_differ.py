@@ -73,8 +73,14 @@ REFUSED = {
 }
 
 
-@pytest.mark.disk
-@pytest.mark.parametrize("what", REFUSED)
+@pytest.mark.parametrize(
+    "what",
+    [
+        pytest.param(what, marks=pytest.mark.disk("only a disk has lock files in folders of one's choice"))
+        if what == "lock path" else what
+        for what in REFUSED
+    ],
+)
 def test_what_all_must_share_is_refused_where_it_differs(make_table, what):
     path = make_table().path
     mainstem.open_table(path).upsert(rows([1], ts=1))
@@ -135,7 +141,7 @@ SERVICES = {
 }
 
 
-@pytest.mark.disk
+@pytest.mark.disk("it watches fsync")
 @pytest.mark.parametrize("service", SERVICES)
 @pytest.mark.parametrize("created", [True, False])
 def test_a_process_without_fsync_serves_those_who_sync_durably(tmp_path, synced, service, created):

@@ -18,8 +18,8 @@ from small_table import SCHEMA, content, rows
 
 import mainstem
 from mainstem.errors import CorruptTable, Invalid, Unsupported
-from mainstem.storage.local import LocalStorage
 from mainstem.writers.staged_rows import Stager
+from tests.storage.steps import storage_at
 
 SINK = "t1"
 
@@ -27,7 +27,7 @@ SINK = "t1"
 def stager(table, schema=SCHEMA, operation="upsert", sink=SINK, chance=None) -> Stager:
     """What a worker makes of the spec that was sent to it."""
     spec = pickle.loads(pickle.dumps(table.staging_spec(schema, operation)))
-    return Stager(LocalStorage(spec.base), spec, sink, chance or random.SystemRandom())
+    return Stager(storage_at(spec.base), spec, sink, chance or random.SystemRandom())
 
 
 def commit(table, *lines, operation="upsert"):
@@ -37,7 +37,7 @@ def commit(table, *lines, operation="upsert"):
 
 
 def staged_files(table, sink=SINK):
-    return LocalStorage(table.path).names(f".hoodie/.mainstem/flink/{sink}/staged")
+    return storage_at(table.path).names(f".hoodie/.mainstem/flink/{sink}/staged")
 
 
 def refused(table, kind, match, *lines):
@@ -209,7 +209,7 @@ def test_what_has_no_place_for_an_instant_is_refused_by_name(make_table):
     table = make_table("c")
     spec = table.begin("upsert").task_spec()
     with pytest.raises(Invalid, match="staging_spec"):
-        Stager(LocalStorage(table.path), spec, SINK, random.SystemRandom())
+        Stager(storage_at(table.path), spec, SINK, random.SystemRandom())
 
 
 def test_rows_that_the_table_cannot_hold_are_refused_and_leave_nothing(make_table):

@@ -84,7 +84,7 @@ def calls_of_an_upsert(table: Table) -> list[tuple[str, str, bool]]:
     return list(table.opened.seams.storage.calls)
 
 
-@pytest.mark.disk
+@pytest.mark.disk("it counts a disk's calls; tests/storage/test_requests_of_writes.py counts a store's")
 def test_an_upsert_costs_few_calls_and_fewer_under_the_lock(counted: Table) -> None:
     has_metadata = bool(counted.config.metadata_partitions)
     calls = calls_of_an_upsert(counted)
@@ -94,7 +94,7 @@ def test_an_upsert_costs_few_calls_and_fewer_under_the_lock(counted: Table) -> N
     assert sum(held for _, _, held in calls) <= most_held, story
 
 
-@pytest.mark.disk
+@pytest.mark.disk("it counts a disk's calls; tests/storage/test_requests_of_writes.py counts a store's")
 def test_the_properties_are_read_once_before_the_lock_and_once_under_it(counted: Table) -> None:
     calls = calls_of_an_upsert(counted)
     reads = [held for name, path, held in calls if (name, path) == ("read", paths.PROPERTIES)]

@@ -249,7 +249,7 @@ def test_changes_after_a_completion_time_are_exactly_the_later_commits(make_tabl
     assert third.completion_time > second.completion_time
 
 
-@pytest.mark.disk
+@pytest.mark.disk("on a store nothing is written before the commit")
 def test_a_transaction_whose_write_failed_halfway_cannot_be_committed(make_table, monkeypatch):
     from mainstem.storage.local import LocalUpload
 

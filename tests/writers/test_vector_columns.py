@@ -16,7 +16,7 @@ import pytest
 
 import mainstem
 from mainstem.errors import Invalid
-from mainstem.storage.local import LocalStorage
+from tests.storage.steps import storage_at
 
 pytestmark = pytest.mark.supports("Column types", "VECTOR of FLOAT, DOUBLE and INT8, as Hudi 1.2 stores it")
 OPTIONS = {"hoodie.mainstem.exclusive": True, "hoodie.mainstem.fsync": False}
@@ -104,7 +104,7 @@ def test_vectors_are_read_by_tasks_that_were_pickled(tmp_path):
     table.bulk_insert(first)
     table.upsert(second)
     splits = pickle.loads(pickle.dumps(table.scan(columns=["id", *VECTORS]).splits()))
-    storage = LocalStorage(table.path)
+    storage = storage_at(table.path)
     found = pa.concat_tables(part for split in splits for part in split.read(storage))
     cells = zip(*(_raw(found[name]) for name in VECTORS), strict=True)
     assert dict(zip(found["id"].to_pylist(), cells, strict=True)) == expected(first, second)

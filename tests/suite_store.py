@@ -1,0 +1,127 @@
+"""Suites that were written for a disk, on other stores: ``--store NAME``, and ``--sample 1/N`` of a suite.
+
+Every table that a test gives by a path then lies in that store, as long as this process opens it:
+
+- ``objects``: an object store whose objects are files of the same folder; ``renames``: the same for a store
+  that renames and has no links, as HDFS does. Also forked children see them.
+- ``memory``: the code for object stores, on objects in this process.
+- ``minio``, ``versitygw``, ``azurite``, ``fake-gcs``, ``hdfs``: real servers (``make stores`` installs them),
+  one for all processes of xdist, each with a bucket of its own.
+
+Of the last two kinds, tests find the files in the folder, too (``tests/storage/shown_files.py``).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from mainstem.storage import backends
+
+#: stores in which this process alone, or it and forked children, find the tables
+HERE = ("objects", "renames", "memory")
+SERVERS = ("minio", "versitygw", "azurite", "fake-gcs", "hdfs")
+_BUCKET = "suites-"
+
+
+def add_options(parser: pytest.Parser) -> None:
+    parser.addoption("--store", choices=(*HERE, *SERVERS), help="where tables lie that are given by paths")
+    parser.addoption(
+        "--sample", type=_one_in, default=1, metavar="1/N", help="one test in N, always the same ones"
+    )
+
+
+def _one_in(text: str) -> int:
+    one, _, number = text.partition("/")
+    if one != "1" or not number.isdigit() or int(number) < 1:
+        raise ValueError(text)
+    return int(number)
+
+
+def sampled(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is not in the sample; what is asked for by its own name stays."""
+    one_in = config.getoption("--sample")
+    if one_in == 1 or any("::" in name for name in config.args):
+        return
+    left_out = [item for item in items if zlib.crc32(item.nodeid.encode()) % one_in]
+    items[:] = [item for item in items if zlib.crc32(item.nodeid.encode()) % one_in == 0]
+    config.hook.pytest_deselected(items=left_out)
+
+
+def leave_out(store: str | None, items: list[pytest.Item]) -> None:
+    """Skip the tests that say that they are about something else: ``disk``, ``here``."""
+    for item in items:
+        for name, elsewhere in (("disk", HERE + SERVERS), ("here", ("memory", *SERVERS))):
+            mark = item.get_closest_marker(name)
+            if mark is not None and store in elsewhere:
+                item.add_marker(pytest.mark.skip(reason=f"{name}: {mark.args[0]}"))
+
+
+class Server:
+    """The server of a run; a plugin of the process that starts it and deals the tests out."""
+
+    def __init__(self, name: str) -> None:
+        self._open = ExitStack()
+        self._name = name
+        self._running: Any = None
+
+    def place(self, process: str) -> tuple[str, dict[str, str]]:
+        """URL and options of a bucket for one process of tests."""
+        if self._running is None:
+            self._running = self._open.enter_context(_started(self._name))
+        if self._name == "hdfs":
+            return self._running.url(process), self._running.options()
+        self._running.make_bucket(_BUCKET + process)
+        return self._running.url(_BUCKET + process, ""), self._running.options()
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        node.workerinput["store"] = self.place(node.workerinput["workerid"])
+
+    def pytest_unconfigure(self) -> None:
+        self._open.close()
+
+
+def _started(name: str) -> Any:
+    if name == "hdfs":
+        from tests.servers.hdfs import Hdfs
+
+        return Hdfs()
+    from tests.servers import object_stores
+
+    return next(kind for kind in object_stores.SERVERS if kind.name == name)()
+
+
+@contextmanager
+def tables_in(config: pytest.Config) -> Iterator[None]:
+    """While it lasts, paths of this process are places in the store that ``--store`` names."""
+    store = config.getoption("--store")
+    if store is None:
+        yield
+        return
+    with patch.dict(backends.BACKENDS, file=_backend(store, config)):
+        yield
+
+
+def _backend(store: str, config: pytest.Config) -> Callable[..., Any]:
+    if store == "objects":
+        from tests.storage.folder_objects import folder_objects
+
+        return folder_objects
+    if store == "renames":
+        from tests.publish.renaming_store import renaming_store
+
+        return renaming_store
+    from tests.storage.shown_files import OnServer
+
+    if store == "memory":
+        return OnServer("memory://suites", {})
+    given = getattr(config, "workerinput", {}).get("store")
+    if given is None:
+        given = config.pluginmanager.get_plugin("suite_server").place("alone")
+    return OnServer(*given)
