@@ -16,7 +16,7 @@ import pytest
 
 from tests.hudi_rs.reading import read as read_with_hudi_rs
 from tests.interop.java_hudi import PYTHON, QUICK_JVM, JavaHudi, nbcc_options
-from tests.servers.object_stores import Minio, StoreServer
+from tests.servers.object_stores import Minio
 from tests.stores.jars import jars, lock_classes
 from tests.stores.table_life import Rows, batch, check_metadata, content, create, open_there, put_into
 from tests.stores.test_writer_processes_in_stores import BATCHES, OPTIONS, Writer, expected_rows
@@ -27,14 +27,14 @@ LOCK_FILE = ".hoodie/.locks/table_lock.json"
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[StoreServer]:
+def server() -> Iterator[Minio]:
     with Minio() as running:
         running.make_bucket("bucket")
         yield running
 
 
 @pytest.fixture(scope="module")
-def java(server: StoreServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaHudi]:
+def java(server: Minio, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaHudi]:
     if not PYTHON.exists():
         pytest.skip("needs the environment of make interop")
     hadoop = jars("s3a-jars", "s3a.xml")
@@ -48,19 +48,9 @@ def java(server: StoreServer, tmp_path_factory: pytest.TempPathFactory) -> Itera
     }
     log = tmp_path_factory.mktemp("java") / "stderr.log"
     with JavaHudi(
-        cores=2, memory="1g", log=log, jvm=QUICK_JVM, settings=settings, environment=aws_environment(server),
+        cores=2, memory="1g", log=log, jvm=QUICK_JVM, settings=settings, environment=server.variables(),
     ) as running:
         yield running
-
-
-def aws_environment(server: StoreServer) -> dict[str, str]:
-    given = server.options()
-    return {
-        "AWS_ENDPOINT_URL": server.endpoint,
-        "AWS_REGION": "us-east-1",
-        "AWS_ACCESS_KEY_ID": given["fs.s3a.access.key"],
-        "AWS_SECRET_ACCESS_KEY": given["fs.s3a.secret.key"],
-    }
 
 
 def java_options(metadata: bool) -> dict[str, str]:
@@ -80,7 +70,7 @@ def by_java(java: JavaHudi, url: str) -> Rows:
 
 
 @pytest.mark.parametrize("metadata", [False, True], ids=["plain", "metadata"])
-def test_java_reads_the_same_rows_by_default(java: JavaHudi, server: StoreServer, metadata: bool) -> None:
+def test_java_reads_the_same_rows_by_default(java: JavaHudi, server: Minio, metadata: bool) -> None:
     path = f"read-{metadata}"
     table = create(server, "bucket", path, {"hoodie.metadata.enable": metadata})
     expected = Rows()
@@ -93,7 +83,7 @@ def test_java_reads_the_same_rows_by_default(java: JavaHudi, server: StoreServer
     if metadata:  # hudi-rs 0.5 then leaves out file groups of log files only, on local disks too
         return
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {**aws_environment(server), "AWS_ALLOW_HTTP": "true"}.items():
+        for name, value in server.variables().items():
             patch.setenv(name, value)
         rows, error = read_with_hudi_rs(f"s3://bucket/{path}")
     assert rows is not None, error
@@ -102,7 +92,7 @@ def test_java_reads_the_same_rows_by_default(java: JavaHudi, server: StoreServer
 
 @pytest.mark.parametrize("metadata", [False, True], ids=["plain", "metadata"])
 def test_java_writes_beside_two_mainstem_processes(
-    java: JavaHudi, server: StoreServer, tmp_path: Path, metadata: bool
+    java: JavaHudi, server: Minio, tmp_path: Path, metadata: bool
 ) -> None:
     path = f"shared-{metadata}"
     create(server, "bucket", path, {"hoodie.metadata.enable": metadata}, name="shared")
