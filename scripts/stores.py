@@ -1,6 +1,7 @@
 """Install the object stores that `make stores` needs into `.venv-stores`; what is there is left alone.
 
-    python scripts/stores.py
+    python scripts/stores.py                      all of them
+    python scripts/stores.py minio spark-s3a      what is named
 
 Needs Go and npm, and Java to run HDFS; the programs come from their registries and are built here, once (7
 minutes on two cores).
@@ -13,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parents[1] / ".venv-stores"
@@ -39,26 +41,52 @@ HADOOP = (
 )
 
 
-def install_hadoop(jars: Path) -> None:
-    """Fetch the jars of a name node and data nodes that are missing."""
-    jars.mkdir(parents=True, exist_ok=True)
-    for artifact in HADOOP:
+# Spark's own Hadoop, and S3 for it: AWS's client in parts, as its bundle is 600 MB. Netty is Spark's.
+SDK = "2.29.52"
+S3A = (
+    "org/apache/hadoop/hadoop-aws/3.4.2",
+    "software/amazon/eventstream/eventstream/1.0.1",
+    "org/reactivestreams/reactive-streams/1.0.4",
+    *(
+        f"software/amazon/awssdk/{part}/{SDK}"
+        for part in (
+            "annotations", "apache-client", "arns", "auth", "aws-core", "aws-query-protocol",
+            "aws-xml-protocol", "checksums", "checksums-spi", "crt-core", "endpoints-spi", "http-auth",
+            "http-auth-aws", "http-auth-aws-eventstream", "http-auth-spi", "http-client-spi",
+            "identity-spi", "json-utils", "metrics-spi", "netty-nio-client", "profiles", "protocol-core",
+            "regions", "retries", "retries-spi", "s3", "s3-transfer-manager", "sdk-core", "sts",
+            "third-party-jackson-core", "utils",
+        )
+    ),
+)  # fmt: skip
+JARS = {"hadoop": HADOOP, "spark-s3a": S3A}
+
+
+def install_jars(folder: Path, artifacts: Iterable[str]) -> None:
+    """Fetch the jars that are missing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for artifact in artifacts:
         name = "-".join(artifact.split("/")[-2:]) + ".jar"
-        if not (jars / name).exists():
+        if not (folder / name).exists():
             print(f"fetching {name}", flush=True)
             with urllib.request.urlopen(f"{MAVEN}/{artifact}/{name}", timeout=300) as found:
-                (jars / f"{name}.part").write_bytes(found.read())
-            (jars / f"{name}.part").rename(jars / name)
+                (folder / f"{name}.part").write_bytes(found.read())
+            (folder / f"{name}.part").rename(folder / name)
 
 
-def main() -> int:
-    """Install what is missing."""
+def main(wanted: Sequence[str]) -> int:
+    """Install what is missing of the programs and folders of jars that are named, or of all."""
+    if unknown := set(wanted) - {*GO, *NPM, *JARS}:
+        print(f"not known: {', '.join(sorted(unknown))}; there are {', '.join([*GO, *NPM, *JARS])}")
+        return 2
+    wanted = wanted or [*GO, *NPM, *JARS]
     programs, node = FOLDER / "bin", FOLDER / "node"
-    go = {name: source for name, source in GO.items() if not (programs / name).exists()}
-    npm = [name for program, name in NPM.items() if not (node / "node_modules/.bin" / program).exists()]
-    for tool, wanted in (("go", go), ("npm", npm)):
-        if wanted and shutil.which(tool) is None:
-            print(f"{tool} is not on PATH: it is needed to install {', '.join(wanted)}", file=sys.stderr)
+    go = {name: GO[name] for name in GO if name in wanted and not (programs / name).exists()}
+    missing = (program for program in NPM if not (node / "node_modules/.bin" / program).exists())
+    npm = [NPM[program] for program in missing if program in wanted]
+    for tool, needed in (("go", go), ("npm", npm)):
+        if needed and shutil.which(tool) is None:
+            print(f"{tool} is not on PATH: it is needed to install {', '.join(needed)}", file=sys.stderr)
             return 1
     programs.mkdir(parents=True, exist_ok=True)
     node.mkdir(parents=True, exist_ok=True)
@@ -68,9 +96,10 @@ def main() -> int:
     if npm:
         print(f"installing {', '.join(npm)}", flush=True)
         subprocess.run(["npm", "install", "--no-audit", "--no-fund", *npm], check=True, cwd=node)
-    install_hadoop(FOLDER / "hadoop")
+    for folder in JARS.keys() & set(wanted):
+        install_jars(FOLDER / folder, JARS[folder])
     return 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(sys.argv[1:]))

@@ -90,7 +90,7 @@ class Places:
         java = JavaHudi(
             memory="1g", jvm=QUICK_JVM, log=self._folder / "s3a.log",
             settings=java_on_s3a.spark_settings(server, classes),
-            environment=java_on_s3a.aws_environment(server),
+            environment=server.variables(),
         )  # fmt: skip
         lock = {"hoodie.write.lock.provider": STORAGE}
         return Place(self._stack.enter_context(java), f"s3a://{BUCKET}", lock, server.options())

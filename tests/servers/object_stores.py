@@ -1,4 +1,4 @@
-"""Real object stores for tests, each one process on a free port of 127.0.0.1.
+"""Real object stores for tests, each one process on a free port of 127.0.0.1 (or of a ``Host``).
 
 ``with Minio() as server`` starts it; ``server.location("bucket", "path")`` is a table's place there, with the
 options that reach it. Servers can be killed, stopped and started again on their data.
@@ -32,6 +32,7 @@ from mainstem.storage.location import Location
 from mainstem.storage.object_store import ObjectStorage
 from mainstem.storage.store_options import open_store, serves_suffixes
 from tests.servers.gcs_shim import GcsShim
+from tests.servers.hosts import HERE, Host
 from tests.servers.zookeeper import free_port
 
 PROGRAMS = Path(os.environ.get("MAINSTEM_STORES", Path(__file__).parents[2] / ".venv-stores"))
@@ -51,9 +52,10 @@ class StoreServer:
     #: the program, below ``PROGRAMS``
     program: ClassVar[str]
 
-    def __init__(self) -> None:
+    def __init__(self, host: Host = HERE) -> None:
         if not (PROGRAMS / self.program).exists():
             raise NoServer(f"{PROGRAMS / self.program} is missing: make stores installs it")
+        self.host = host
         self.folder = Path(tempfile.mkdtemp(prefix=f"{self.name}-"))
         self.data = self.folder / "data"
         self.data.mkdir()
@@ -96,7 +98,7 @@ class StoreServer:
     @property
     def endpoint(self) -> str:
         """Where it listens."""
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host.address}:{self.port}"
 
     @property
     def pid(self) -> int:
@@ -120,7 +122,7 @@ class StoreServer:
         """Start its process on ``port``, and do not wait."""
         with open(self.folder / "log", "ab") as log:
             self._process = subprocess.Popen(
-                [str(PROGRAMS / self.program), *self.command()],
+                self.host.command([str(PROGRAMS / self.program), *self.command()]),
                 stdout=log, stderr=log, cwd=self.folder, env={**os.environ, **self.environment()},
             )  # fmt: skip
 
@@ -177,6 +179,16 @@ class _S3Server(StoreServer):
             "fs.s3a.secret.key": _PASSWORD,
         }
 
+    def variables(self) -> dict[str, str]:
+        """Variables by which all clients of S3 reach it."""
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_REGION": "us-east-1",
+            "AWS_ACCESS_KEY_ID": _USER,
+            "AWS_SECRET_ACCESS_KEY": _PASSWORD,
+            "AWS_ALLOW_HTTP": "true",
+        }
+
 
 class Minio(_S3Server):
     """MinIO."""
@@ -184,7 +196,7 @@ class Minio(_S3Server):
     name, program = "minio", "bin/minio"
 
     def command(self) -> list[str]:
-        return ["server", "--quiet", "--address", f"127.0.0.1:{self.port}", str(self.data)]
+        return ["server", "--quiet", "--address", f"{self.host.address}:{self.port}", str(self.data)]
 
     def environment(self) -> dict[str, str]:
         return {"MINIO_ROOT_USER": _USER, "MINIO_ROOT_PASSWORD": _PASSWORD, "MINIO_BROWSER": "off"}

@@ -1,6 +1,6 @@
 """A real ZooKeeper server for tests: one JVM, from the jars that PySpark brings along.
 
-``with ZooKeeperServer() as server`` starts it on a free port of 127.0.0.1, within a second and in about
+``with ZooKeeperServer() as server`` starts it on a free port of its host, within a second and in about
 70 MB; ``server.connect_string`` is what ``hoodie.write.lock.zookeeper.url`` wants. It can be killed,
 stopped and started again on the same data and port, which is what its clients are tested with.
 """
@@ -19,6 +19,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+
+from tests.servers.hosts import HERE, Host
 
 # PySpark's jars that the server needs. metrics-core looks optional and is not.
 _JARS = (
@@ -86,7 +88,8 @@ class ZooKeeperServer:
 
     ``tick_ms`` is the grain by which sessions expire; ``settings`` are further lines of ``zoo.cfg``,
     ``flags`` further ones of the JVM (``-Dzookeeper....``). Sessions may be as short as two ticks.
-    ``number`` is what ``settings`` call it, if they name an ensemble (``zookeeper_ensemble``).
+    ``number`` is what ``settings`` call it, if they name an ensemble (``zookeeper_ensemble``). It runs on
+    ``host``.
     """
 
     def __init__(
@@ -97,7 +100,9 @@ class ZooKeeperServer:
         settings: Mapping[str, object] | None = None,
         flags: tuple[str, ...] = (),
         number: int | None = None,
+        host: Host = HERE,
     ) -> None:
+        self.host, self._address = host, host.address
         self.folder = Path(tempfile.mkdtemp(prefix="zookeeper-"))
         if number is not None:
             (self.folder / "data").mkdir()
@@ -116,7 +121,7 @@ class ZooKeeperServer:
     @property
     def connect_string(self) -> str:
         """``host:port``, as Curator and kazoo take it."""
-        return f"127.0.0.1:{self.port}"
+        return f"{self._address}:{self.port}"
 
     @property
     def pid(self) -> int:
@@ -168,7 +173,7 @@ class ZooKeeperServer:
 
     def ask(self, word: str, timeout_s: float = 5) -> str:
         """The answer to one of ZooKeeper's four-letter words (``srvr``, ``cons``, ``dump`` ...)."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=timeout_s) as connection:
+        with socket.create_connection((self._address, self.port), timeout=timeout_s) as connection:
             connection.sendall(word.encode())
             parts = iter(lambda: connection.recv(65_536), b"")
             return b"".join(parts).decode("utf-8", "replace")
@@ -185,7 +190,7 @@ class ZooKeeperServer:
             "maxSessionTimeout": 600_000,
             "dataDir": self.folder / "data",
             "clientPort": self.port,
-            "clientPortAddress": "127.0.0.1",
+            "clientPortAddress": self._address,
             "admin.enableServer": "false",  # it needs Jetty
             "maxClientCnxns": 0,
             "4lw.commands.whitelist": "*",
@@ -194,7 +199,9 @@ class ZooKeeperServer:
         lines = [f"{key}={value}\n" for key, value in settings.items()]
         (self.folder / "zoo.cfg").write_text("".join(lines))
         with open(self.folder / "log", "ab") as log:
-            self._process = subprocess.Popen(self._command, stdout=log, stderr=log, cwd=self.folder)
+            self._process = subprocess.Popen(
+                self.host.command(self._command), stdout=log, stderr=log, cwd=self.folder
+            )
 
     def answers(self) -> bool:
         """Wait until it serves clients; False, and it is killed, if that takes too long."""

@@ -8,9 +8,6 @@ the middle of a task, one worker with its executor is killed with SIGKILL.
 from __future__ import annotations
 
 import json
-import os
-import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,82 +16,35 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("pyspark")
-import pyspark
 
 import mainstem
-from tests.servers.zookeeper import free_port
+from tests.servers.hosts import Host
+from tests.servers.spark_cluster import SparkCluster
 from tests.spark.cluster_driver import ROWS
 from tests.spark.conftest import ROOT, until
 from tests.spark.test_sink import _orphans
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
-HOME = Path(pyspark.__file__).parent
-
-
-class Cluster:
-    """A master and two workers, each in a process group of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._environment = {
-            **os.environ,
-            "SPARK_HOME": str(HOME),
-            "PYSPARK_PYTHON": sys.executable,
-            "PYTHONPATH": str(ROOT),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-        }
-        port = free_port()
-        self.master = f"spark://127.0.0.1:{port}"
-        self.processes: list[subprocess.Popen[bytes]] = []
-        name = "org.apache.spark.deploy.master.Master"
-        self._start(name, "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0")
-        until(lambda: _answers(port), "the master")
-        self.workers = [self._worker(number) for number in (0, 1)]
-
-    def _worker(self, number: int) -> subprocess.Popen[bytes]:
-        name = "org.apache.spark.deploy.worker.Worker"
-        work = str(self._folder / f"work-{number}")
-        return self._start(name, self.master, "--host", "127.0.0.1", "-c", "1", "-m", "1g",
-                           "-d", work, "--webui-port", "0")  # fmt: skip
-
-    def _start(self, *command: str) -> subprocess.Popen[bytes]:
-        with open(self._folder / f"log-{len(self.processes)}", "wb") as log:
-            process = subprocess.Popen(
-                [str(HOME / "bin/spark-class"), *command], env=self._environment,
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
-        self.processes.append(process)
-        return process
-
-    def driver(self) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-W", "ignore", str(ROOT / "tests/spark/cluster_driver.py"),
-             self.master, str(self._folder)],
-            env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-
-    def stop(self) -> None:
-        for process in reversed(self.processes):
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait(120)
-
-
-def _answers(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    started = Cluster(tmp_path)
-    yield started
-    started.stop()
+def cluster(tmp_path: Path) -> Iterator[SparkCluster]:
+    with SparkCluster(tmp_path / "logs", Host("master"), [Host("worker-0"), Host("worker-1")]) as started:
+        yield started
 
 
-def test_a_worker_killed_in_the_middle_of_a_write_costs_nothing(cluster: Cluster, tmp_path: Path) -> None:
-    driver = cluster.driver()
+def start_driver(cluster: SparkCluster, folder: Path) -> subprocess.Popen[str]:
+    host, program = Host("driver"), str(ROOT / "tests/spark/cluster_driver.py")
+    return host.start(
+        [sys.executable, "-W", "ignore", program, cluster.url, str(folder)], cluster.environment(host),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def test_a_worker_killed_in_the_middle_of_a_write_costs_nothing(
+    cluster: SparkCluster, tmp_path: Path
+) -> None:
+    driver = start_driver(cluster, tmp_path)
 
     def logs() -> set[str]:
         return {p.name for p in (tmp_path / "t").glob(".*.log.*") if p.stat().st_size}
@@ -108,8 +58,7 @@ def test_a_worker_killed_in_the_middle_of_a_write_costs_nothing(cluster: Cluster
 
     until(in_the_middle, "two tasks in the middle of their partitions")
     begun = logs()
-    os.killpg(cluster.workers[0].pid, signal.SIGKILL)
-    cluster.workers[0].wait(120)
+    cluster.workers[0].kill()
     (tmp_path / "go").touch()
     out, err = driver.communicate(timeout=600)
     events = [json.loads(line) for line in out.splitlines() if line.startswith("{")]

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 from tests.interop.java_hudi import PYTHON, QUICK_JVM, JavaHudi
-from tests.servers.object_stores import Minio, StoreServer
+from tests.servers.object_stores import Minio
 from tests.stores import java_on_s3a
 
 
 @pytest.fixture(scope="session")
-def minio() -> Iterator[StoreServer]:
+def minio() -> Iterator[Minio]:
     """A MinIO with a bucket."""
     with Minio() as running:
         running.make_bucket("bucket")
@@ -20,7 +20,7 @@ def minio() -> Iterator[StoreServer]:
 
 
 @pytest.fixture(scope="session")
-def java(minio: StoreServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaHudi]:
+def java(minio: Minio, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaHudi]:
     """Java Hudi 1.2.0 with hadoop-aws and its own storage lock."""
     if not PYTHON.exists():
         pytest.skip("needs the environment of make interop")
@@ -28,7 +28,7 @@ def java(minio: StoreServer, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         pytest.skip(reason)
     settings = java_on_s3a.spark_settings(minio, tmp_path_factory.mktemp("classes"))
     log = tmp_path_factory.mktemp("java") / "stderr.log"
-    environment = java_on_s3a.aws_environment(minio)
+    environment = minio.variables()
     with JavaHudi(
         cores=2, memory="1g", log=log, jvm=QUICK_JVM, settings=settings, environment=environment
     ) as running:

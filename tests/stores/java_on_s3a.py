@@ -33,14 +33,3 @@ def spark_settings(server: StoreServer, classes: Path | None) -> dict[str, str]:
         # Hudi leaves streams of log files open; a JVM that lives for long runs out of its 96 connections.
         "spark.hadoop.fs.s3a.connection.maximum": "5000",
     }
-
-
-def aws_environment(server: StoreServer) -> dict[str, str]:
-    """Variables by which AWS's own client reaches the server."""
-    given = server.options()
-    return {
-        "AWS_ENDPOINT_URL": server.endpoint,
-        "AWS_REGION": "us-east-1",
-        "AWS_ACCESS_KEY_ID": given["fs.s3a.access.key"],
-        "AWS_SECRET_ACCESS_KEY": given["fs.s3a.secret.key"],
-    }

@@ -12,6 +12,7 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -39,17 +40,22 @@ def stream_batch(writer: int, number: int) -> pa.Table:
 
 def die_at(pattern: str, when: str, number: int) -> None:
     """Arrange the death of this process."""
+    at_put(pattern, when, number, lambda _: os.kill(os.getpid(), signal.SIGKILL))
+
+
+def at_put(pattern: str, when: str, number: int, do: Callable[[str], object]) -> None:
+    """Before or after the put with this number of an object whose key the pattern finds, call ``do`` once."""
     real, met = ObjectStorage._put, []
 
     def put(self: ObjectStorage, path: str, *given: Any) -> Any:
-        if re.search(pattern, path):
+        if found := re.search(pattern, path):
             met.append(path)
-        here = len(met) == number and re.search(pattern, path)
+        here = found and len(met) == number
         if here and when == "before":
-            os.kill(os.getpid(), signal.SIGKILL)
+            do(path)
         answer = real(self, path, *given)
-        if here:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if here and when == "after":
+            do(path)
         return answer
 
     ObjectStorage._put = put  # type: ignore[method-assign]

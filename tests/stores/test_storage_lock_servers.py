@@ -84,17 +84,10 @@ class Java:
     """A process that uses Hudi's lock as told."""
 
     def __init__(self, server: Any, classes: str) -> None:
-        options = server.options()
-        there = {
-            "AWS_ENDPOINT_URL": server.endpoint,
-            "AWS_REGION": "us-east-1",
-            "AWS_ACCESS_KEY_ID": options["fs.s3a.access.key"],
-            "AWS_SECRET_ACCESS_KEY": options["fs.s3a.secret.key"],
-        }
         self.child = subprocess.Popen(
             [find_java(), "-cp", classes, "LockParty", "s3://bucket/t", "10"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-            env={**os.environ, **there},
+            env={**os.environ, **server.variables()},
         )  # fmt: skip
         assert self.answer() == "ready"
 
