@@ -255,12 +255,22 @@ class Table:
         table or the operation cannot be written safely.
         """
         from mainstem.writers.outcome import check_operation
+
+        return self._begin(check_operation(operation), guard, extra_metadata)
+
+    def _begin(
+        self,
+        operation: str,
+        guard: StreamGuard | None = None,
+        extra_metadata: Mapping[str, str] | None = None,
+        *,
+        at_once: bool = False,
+    ) -> Transaction:
         from mainstem.writers.transaction import Transaction
 
-        name = check_operation(operation)
         ctx = self.opened.writer_context()
         try:
-            spec = write_spec(self.opened, ctx, name)
+            spec = write_spec(self.opened, ctx, operation)
         except MainstemError as error:
             error.table = error.table or self.path
             raise
@@ -269,7 +279,7 @@ class Table:
                 f"begin failed: the table's schema cannot be read ({error}); nothing was written, try again",
                 table=self.path,
             ) from error
-        return Transaction.begin(ctx, spec, guard=guard, extra_metadata=extra_metadata)
+        return Transaction.begin(ctx, spec, guard=guard, extra_metadata=extra_metadata, at_once=at_once)
 
     def resume(
         self,
@@ -356,7 +366,7 @@ class Table:
         from mainstem.writers.fit_rows import as_table
         from mainstem.writers.outcome import EMPTY, Outcome, check_operation
 
-        check_operation(operation)
+        name = check_operation(operation)
         try:
             rows = as_table(rows)
         except Invalid as error:
@@ -364,7 +374,7 @@ class Table:
             raise
         if rows.num_rows == 0:
             return Outcome(EMPTY)
-        with self.begin(operation) as txn:
+        with self._begin(name, at_once=True) as txn:
             return txn.write_once(rows)
 
     # -- for engines -------------------------------------------------------------------------------

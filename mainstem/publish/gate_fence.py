@@ -95,7 +95,7 @@ class _GateObject:
         self.carried_out = ""
         #: nonce that this process's latest section left
         self.left = ""
-        # what a section that was overtaken has just read, and when: the next one enters by it
+        # what was read just before a section, and when: the section enters by it
         self._found: tuple[Gate, Tag, float] | None = None
 
     def nonce(self) -> str:
@@ -119,6 +119,10 @@ class _GateObject:
                 return found
             self._swaps.swap(paths.GATE, _first_gate(self._random), None)
         raise LeaseLost(f"{paths.GATE} comes and goes: the table is being deleted", table=self.storage.base)
+
+    def remember(self, gate: Gate, tag: Tag) -> None:
+        """The next section enters by this gate, which was just read, unless it begins much later."""
+        self._found = (gate, tag, self._clock.monotonic_ms())
 
     # -- swapping --------------------------------------------------------------------------------------
 
@@ -154,7 +158,7 @@ class _GateObject:
                         f"the gate could not be swapped: {why}; nothing was published",
                         table=self.storage.base,
                     )
-                self._found = (*found, self._clock.monotonic_ms())
+                self.remember(*found)
                 raise LeaseLost(
                     f"epoch {before.epoch} of the gate was superseded by epoch {found[0].epoch}",
                     table=self.storage.base,
@@ -564,7 +568,10 @@ class GateFence:
         found = self._gate.find()
         if found is None:
             return Notes()
-        return Notes(found[0].foreign, found[0].newest, found[0].nonce != self._gate.left)
+        moved = found[0].nonce != self._gate.left
+        if not moved and not self._gate.clears and not found[0].foreign:
+            self._gate.remember(*found)  # this process is alone: its next section need not look again
+        return Notes(found[0].foreign, found[0].newest, moved)
 
     def enter(self, content: str | None = None, ahead: str | None = None) -> GateEpoch:
         """Steps 1 and 2. Without content the gate is swapped, too."""

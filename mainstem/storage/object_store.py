@@ -152,6 +152,8 @@ class ObjectStorage:
         self._calls = calls
         self._attributes = attributes(location)
         self._takes_parts = KINDS.get(location.scheme) in (S3, MEMORY)
+        #: whether each request is a round trip (``storage.unwaited``)
+        self.remote = KINDS.get(location.scheme, MEMORY) != MEMORY
         self._kept = KeptReads(kept_bytes)
         self.cache = cache
         self._prefix = location.path.strip("/")

@@ -10,6 +10,7 @@ import errno
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
@@ -79,6 +80,8 @@ class BucketAppender:
         #: partitions that were looked at: whether they had a metafile
         self._known_partitions = set() if known_partitions is None else known_partitions
         self._surely_alive = surely_alive
+        #: called once before the first data file is made, perhaps in another thread
+        self.before_files: Callable[[], None] | None = None
         self._placed: dict[str, bool] = {}
         self.rows = 0
         #: path -> rows of all data blocks of a log file, for the commit's metadata; small transactions only
@@ -203,9 +206,16 @@ class BucketAppender:
     def _put_markers(self) -> None:
         """Put the markers of the files opened so far: on a disk at once, on a store all together, as no file
         is there before it is closed."""
-        waiting = self.markers[self._marked :]
-        side_by_side(self._storage, lambda path: self._storage.put_new(path, b"", durable=False), waiting)
+        steps: list[Callable[[], None]]
+        steps = [partial(self._put_marker, path) for path in self.markers[self._marked :]]
+        if self.before_files is not None:
+            steps.insert(0, self.before_files)
+            self.before_files = None
+        side_by_side(self._storage, lambda step: step(), steps)
         self._marked = len(self.markers)
+
+    def _put_marker(self, path: str) -> None:
+        self._storage.put_new(path, b"", durable=False)
 
     def _ensure_partition(self, partition: str) -> None:
         if partition in self._folders:

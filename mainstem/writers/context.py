@@ -23,6 +23,7 @@ from mainstem.storage.links import has_links
 from mainstem.storage.protocol import Storage
 from mainstem.storage.renames import has_renames
 from mainstem.storage.swaps import has_swaps
+from mainstem.storage.unwaited import Unwaited
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.truetime.heartbeats import Heartbeats
 from mainstem.truetime.instant_times import InstantTimes
@@ -66,6 +67,10 @@ class WriterContext:
     archiving_rests_until: dict[str, float] = field(default_factory=dict)
     #: what was found to mean the same as ``config``
     agreed: TableConfig | None = None
+
+    def __post_init__(self) -> None:
+        #: what this process removes after its commits
+        self.unwaited = Unwaited(self.seams.storage)
 
     @property
     def base(self) -> str:

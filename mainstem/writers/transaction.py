@@ -27,7 +27,7 @@ turn it is, stands in ``writers/transaction_turns.py``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -123,6 +123,7 @@ class Transaction:
         *,
         guard: StreamGuard | None,
         extra_metadata: Mapping[str, str],
+        at_once: bool = False,
     ) -> None:
         self._ctx = ctx
         self._spec = spec
@@ -138,7 +139,9 @@ class Transaction:
         #: the instant may be completed already: this object has tried to, or it did not begin it
         self._may_be_completed = False
         self._begun = Held()
-        self._at_once = False
+        self._at_once = at_once
+        #: its inflight file, path and content, until it is put
+        self._inflight: tuple[str, bytes] | None = None
         #: when its begin started, in milliseconds of this process's monotonic clock
         self._begun_ms = float("-inf")
         #: no other writer completed anything since the write was planned, as seen under the lock
@@ -154,9 +157,13 @@ class Transaction:
         *,
         guard: StreamGuard | None = None,
         extra_metadata: Mapping[str, str] | None = None,
+        at_once: bool = False,
     ) -> Transaction:
-        """Open a transaction. Fills in ``spec.instant``, the requested time."""
-        txn = cls(ctx, spec, guard=guard, extra_metadata=extra_metadata or {})
+        """Open a transaction. Fills in ``spec.instant``, the requested time.
+
+        ``at_once``: for ``write_once`` only. On a store its inflight file is then put beside its markers.
+        """
+        txn = cls(ctx, spec, guard=guard, extra_metadata=extra_metadata or {}, at_once=at_once)
         roll_back_failed_writes(ctx, if_due=True)
         if guard is not None:
             try:
@@ -224,10 +231,12 @@ class Transaction:
             # Strictly before the requested file: a pending instant without a heartbeat counts as dead.
             begun = ctx.publisher.begin(DELTACOMMIT, beats)
             time = begun.time
-            storage.put_new(paths.timeline_file(f"{time}.{DELTACOMMIT}.{INFLIGHT}"), inflight, durable=False)
             # Before any data file: if a crash took the instant off the timeline, its files might count as
             # committed.
-            storage.settle([], [paths.TIMELINE], durable=True)
+            self._inflight = (paths.timeline_file(f"{time}.{DELTACOMMIT}.{INFLIGHT}"), inflight)
+            if not (self._at_once and has_swaps(storage) and self._spec.operation != BULK_INSERT):
+                self._put_inflight()
+                storage.settle([], [paths.TIMELINE], durable=True)
         except OSError as error:
             # An instant without content and heartbeat may stay: it is rolled back lazily.
             beats.stop(time) if time else None
@@ -238,6 +247,12 @@ class Transaction:
         self._spec = _with_instant(self._spec, time)
         beats.end_with(self, time)
         self._begun, self._begun_ms = begun.held, began_ms
+
+    def _put_inflight(self) -> None:
+        assert self._inflight is not None
+        path, content = self._inflight
+        self._ctx.seams.storage.put_new(path, content, durable=False)
+        self._inflight = None
 
     # -- write -----------------------------------------------------------------------------------
 
@@ -267,8 +282,7 @@ class Transaction:
                 return appender.write(rows)
 
     def write_once(self, batch: Rows) -> Outcome:
-        """The only batch, and its commit."""
-        self._at_once = True
+        """The only batch, and its commit, of a transaction that was begun ``at_once``."""
         self.write(batch)
         return self.commit()
 
@@ -330,6 +344,8 @@ class Transaction:
                 self._ctx.known_partitions,
                 self._surely_alive,
             )
+            if self._inflight is not None:
+                self._appender.before_files = self._put_inflight
         return self._appender
 
     def _follow(self, rows: pa.Table) -> None:
@@ -620,16 +636,14 @@ class Transaction:
     def _tidy(self) -> None:
         """Remove heartbeat and markers. The commit stands; if this fails, later writers remove them."""
         storage = self._ctx.seams.storage
-        try:
-            if self._appender is not None and not self._task_stats and has_swaps(storage):
-                # All that is there is known: one request, and no listing.
-                self._ctx.heartbeats.leave(self.instant)
-                storage.delete_all([paths.heartbeat(self.instant), *self._appender.markers])
-                return
-            self._ctx.heartbeats.stop(self.instant)
-            storage.delete_tree(paths.marker_folder(self.instant))
-        except (OSError, MainstemError):
+        if self._appender is not None and not self._task_stats and has_swaps(storage):
+            # All that is there is known: one request, and no listing.
+            left = [paths.heartbeat(self.instant), *self._appender.markers]
+            self._ctx.heartbeats.leave(self.instant)
+            self._ctx.unwaited.start(lambda: _quietly(lambda: storage.delete_all(left)))
             return
+        self._ctx.heartbeats.stop(self.instant)
+        _quietly(lambda: storage.delete_tree(paths.marker_folder(self.instant)))
 
     # -- end -------------------------------------------------------------------------------------
 
@@ -735,6 +749,11 @@ def _restored_since(timeline: ActiveTimeline, instant: str) -> str | None:
     listed the timeline just before the request was there (``publish.publisher``)."""
     later = takewhile(lambda i: i.requested > instant, reversed(timeline.completed))
     return next((i.requested for i in later if i.action == RESTORE), None)
+
+
+def _quietly(step: Callable[[], None]) -> None:
+    with suppress(OSError, MainstemError):
+        step()
 
 
 def _with_instant(spec: WriteSpec, instant: str) -> WriteSpec:
