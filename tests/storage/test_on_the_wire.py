@@ -6,6 +6,7 @@ Method: a small S3 server that records headers, over TLS too, and as a proxy.
 from __future__ import annotations
 
 import base64
+import hashlib
 import shutil
 from collections.abc import Iterator
 
@@ -75,6 +76,12 @@ def test_an_own_key_goes_with_every_request_for_content(server: SmallS3) -> None
     for verb in ("PUT", "GET", "HEAD"):
         assert found[verb][f"{SSE}-customer-key"] == KEY
         assert found[verb][f"{SSE}-customer-algorithm"] == "AES256"
+
+
+def test_a_checksum_goes_with_every_put_if_a_variable_asks_for_it(server: SmallS3, monkeypatch) -> None:
+    monkeypatch.setenv("AWS_CHECKSUM_ALGORITHM", "sha256")
+    digest = base64.b64encode(hashlib.sha256(b"1").digest()).decode()
+    assert headers_of(server, {})["PUT"]["x-amz-checksum-sha256"] == digest
 
 
 @pytest.mark.supports("Stores", "S3: requester pays")
