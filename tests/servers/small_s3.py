@@ -57,9 +57,9 @@ class _Object:
 class Fault:
     """What happens to the next ``times`` requests with this method whose key matches.
 
-    ``how``: ``lost``, the effect takes place and the connection ends without a reply; ``late``, the reply comes
-    two seconds after the effect; ``cut``, it ends in the middle of the body; a number, that status is the reply
-    and nothing takes place.
+    ``how``: ``lost``, the effect takes place and the connection ends without a reply; ``late``, the reply
+    comes two seconds after the effect; ``cut``, it ends in the middle of the body; a number, that status is
+    the reply and nothing takes place.
     """
 
     method: str
