@@ -86,10 +86,11 @@ interop-matrix: setup-dev ## every cell of the interop matrix, resumed where it 
 	@$(ENVIRONMENT) install interop
 	@$(ENVIRONMENT) run dev -- -m tests.interop.matrix --all $(ARGS)
 
-support: ## docs/support.md, made of the tests that pass; 50 minutes
+support: ## docs/support.md, made of the tests that pass; an hour
 	@$(MAKE) --no-print-directory test ARGS="--support-report docs/support.json"
 	@$(MAKE) --no-print-directory versions ARGS="--support-report docs/support.json"
 	@$(MAKE) --no-print-directory interop ARGS="--support-report docs/support.json"
+	@$(MAKE) --no-print-directory stores ARGS="--support-report docs/support.json"
 	@$(ENVIRONMENT) run dev -- scripts/support_table.py
 
 benchmark: ## the reduced benchmarks; 20 minutes

@@ -35,7 +35,7 @@ settings.load_profile("same")
 
 GROUPS = (
     "Column types", "Merging", "Queries", "Tables and layouts", "Keys and partitions", "Writing", "Locks",
-    "Engines",
+    "Stores", "Engines",
     "Services",
     "Indexes",
     "Vectors",

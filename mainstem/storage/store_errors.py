@@ -49,6 +49,8 @@ _ADVICE = (
      f" {stores.S3_ENCRYPTION}"),
     (r"InvalidContentType", "the server does not speak TLS: give the endpoint with http://, or"
      f" {stores.S3_TLS}=false"),
+    (r"kind: Timeout|TimedOut", "the server did not answer in time: look whether it is reached and not"
+     f" overloaded, or give it more ({stores.TIMEOUT_MS}, {stores.CONNECT_TIMEOUT_MS})"),
     (r"ConnectionRefused|dns error|tcp connect error", "nobody answers at that address: check the endpoint,"
      " the network and the proxy"),
     (r"invalid peer certificate|UnknownIssuer|certificate", f"the server's certificate is not trusted: give"

@@ -35,6 +35,7 @@ _CERTIFICATES = Path(__file__).parent / "certificates"
 AUTHORITY = _CERTIFICATES / "authority.pem"
 _META = "x-amz-meta-"
 _PAGE = 1000
+_LATE_S = 2.0
 #: status, content, headers
 _Reply = tuple[int, bytes, dict[str, str]]
 
@@ -56,8 +57,9 @@ class _Object:
 class Fault:
     """What happens to the next ``times`` requests with this method whose key matches.
 
-    ``how``: ``lost``, the effect takes place and the connection ends without a reply; ``cut``, it ends in the
-    middle of the body; a number, that status is the reply and nothing takes place.
+    ``how``: ``lost``, the effect takes place and the connection ends without a reply; ``late``, the reply
+    comes two seconds after the effect; ``cut``, it ends in the middle of the body; a number, that status is
+    the reply and nothing takes place.
     """
 
     method: str
@@ -162,7 +164,9 @@ class _Request(BaseHTTPRequestHandler):
         with self.store.mutex:
             query = parse_qs(url.query, keep_blank_values=True)
             status, content, headers = self._effect(bucket, key, query, body)
-        if fault is not None:
+        if fault is not None and fault.how == "late":
+            time.sleep(_LATE_S)
+        elif fault is not None:
             self.store.log.append((self.command, key, 0))
             if fault.how == "cut":
                 self.send_response(status)

@@ -88,6 +88,7 @@ def test_the_default_profile_is_used_with_its_region(server: SmallS3, files: Pat
     assert signer(server, endpoint_region="us-east-2") == ("DEFAULT", "us-east-2", None)
 
 
+@pytest.mark.supports("Stores", "S3: profiles of AWS's tools")
 def test_a_profile_is_named_by_a_variable_or_an_option(server: SmallS3, files: Path, monkeypatch) -> None:
     assert signer(server, auth_profile_name="other") == ("OTHER", "eu-north-1", "other-token")
     monkeypatch.setenv("AWS_PROFILE", "other")

@@ -48,6 +48,7 @@ def _named(options: dict[str, str]) -> dict[str, str]:
     return {name.replace("__", "."): text for name, text in options.items()}
 
 
+@pytest.mark.supports("Stores", "settings in core-site.xml and hdfs-site.xml")
 def test_what_they_say_counts_where_nothing_else_is_said(folder: Path) -> None:
     put(folder, fs__s3a__endpoint="http://all", fs__s3a__access__key="k", fs__s3a__secret__key="s",
         fs__defaultFS="hdfs://n", fs__s3a__connection__maximum="500")  # fmt: skip

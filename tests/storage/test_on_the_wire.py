@@ -6,6 +6,7 @@ Method: a small S3 server that records headers, over TLS too, and as a proxy.
 from __future__ import annotations
 
 import base64
+import hashlib
 import shutil
 from collections.abc import Iterator
 
@@ -49,6 +50,7 @@ def headers_of(server: SmallS3, options: dict[str, str]) -> dict[str, dict[str, 
     return found
 
 
+@pytest.mark.supports("Stores", "S3: encryption by the server, storage classes")
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -68,6 +70,7 @@ def test_how_objects_are_kept_is_said_with_every_put_and_only_there(options, exp
     assert not set(expected) & set(found["GET"])
 
 
+@pytest.mark.supports("Stores", "S3: encryption by an own key")
 def test_an_own_key_goes_with_every_request_for_content(server: SmallS3) -> None:
     found = headers_of(server, {"fs.s3a.encryption.algorithm": "SSE-C", "fs.s3a.encryption.key": KEY})
     for verb in ("PUT", "GET", "HEAD"):
@@ -75,6 +78,13 @@ def test_an_own_key_goes_with_every_request_for_content(server: SmallS3) -> None
         assert found[verb][f"{SSE}-customer-algorithm"] == "AES256"
 
 
+def test_a_checksum_goes_with_every_put_if_a_variable_asks_for_it(server: SmallS3, monkeypatch) -> None:
+    monkeypatch.setenv("AWS_CHECKSUM_ALGORITHM", "sha256")
+    digest = base64.b64encode(hashlib.sha256(b"1").digest()).decode()
+    assert headers_of(server, {})["PUT"]["x-amz-checksum-sha256"] == digest
+
+
+@pytest.mark.supports("Stores", "S3: requester pays")
 def test_who_pays_is_said_with_every_request(server: SmallS3) -> None:
     found = headers_of(server, {"fs.s3a.requester.pays.enabled": "true"})
     assert {verb: one.get("x-amz-request-payer") for verb, one in found.items()} == dict.fromkeys(
@@ -87,6 +97,7 @@ def test_an_archived_class_is_refused(server: SmallS3) -> None:
         with_options(server, {"fs.s3a.create.storage.class": "GLACIER"})
 
 
+@pytest.mark.supports("Stores", "proxies")
 def test_a_proxy_is_asked_with_its_password(server: SmallS3, monkeypatch) -> None:
     monkeypatch.setenv("TEST_PROXY_PASSWORD", "p@ss")
     options = {
@@ -102,6 +113,7 @@ def test_a_proxy_is_asked_with_its_password(server: SmallS3, monkeypatch) -> Non
     assert "p@ss" not in repr(storage.location) and "p%40ss" not in repr(storage.location)
 
 
+@pytest.mark.supports("Stores", "TLS with an authority of one's own")
 def test_a_certificate_is_trusted_by_the_file_of_its_authority(tmp_path, monkeypatch) -> None:
     trusted = tmp_path / "authority.pem"
     shutil.copyfile(AUTHORITY, trusted)

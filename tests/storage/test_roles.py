@@ -100,6 +100,7 @@ def signer(server: SmallS3) -> tuple[str, str | None]:
     return found[1], told.get("x-amz-security-token")
 
 
+@pytest.mark.supports("Stores", "S3: roles of instances and containers, web identities")
 @pytest.mark.parametrize("role", ["instance", "container", "web identity"])
 def test_a_role_of_amazons_signs(role: str, service: Any, monkeypatch, tmp_path: Path) -> None:
     url, asked = service
@@ -120,6 +121,7 @@ def test_a_role_of_amazons_signs(role: str, service: Any, monkeypatch, tmp_path:
     assert len(asked) == {"instance": 3, "container": 1, "web identity": 1}[role]  # once for all
 
 
+@pytest.mark.supports("Stores", "Azure: managed identities")
 def test_azures_managed_identity_gives_a_token(service: Any, monkeypatch) -> None:
     url, asked = service
     monkeypatch.setenv("IDENTITY_ENDPOINT", f"{url}/msi")
@@ -132,6 +134,7 @@ def test_azures_managed_identity_gives_a_token(service: Any, monkeypatch) -> Non
     assert {who for path, who in asked[1:] if path.startswith("/account/box")} == {"Bearer hidden"}
 
 
+@pytest.mark.supports("Stores", "Google Cloud Storage: the machine's service account")
 def test_googles_metadata_server_gives_a_token(service: Any, monkeypatch) -> None:
     url, asked = service
     monkeypatch.setenv("GCE_METADATA_HOST", url.removeprefix("http://"))

@@ -86,6 +86,7 @@ OTHERS = [
 ]  # fmt: skip
 
 
+@pytest.mark.supports("Stores", "settings by the names of Hadoop and Hudi")
 @pytest.mark.parametrize(("url", "options", "expected"), [*((S3, *one) for one in S3_OPTIONS), *OTHERS])
 def test_every_name_arrives(url: str, options: dict[str, str], expected: dict[str, Any]) -> None:
     config, client = configured(url, options)

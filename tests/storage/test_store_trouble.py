@@ -8,8 +8,9 @@ bodies, throttles and refuses; requests are counted on the wire.
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -82,6 +83,35 @@ def test_a_swap_whose_reply_was_lost_is_our_own(server: SmallS3, storage: Object
     assert tag is not None and storage.read_tagged("gate") == (b"2", tag)
     server.fail("PUT", "gate", 500)  # nothing took effect
     assert storage.swap("gate", b"3", tag) is not None
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_a_read_that_gets_no_reply_in_time_is_repeated(server: SmallS3, method: str) -> None:
+    storage = server.storage("t", timeout_ms="300", retries="1")
+    storage.put_new("file", b"1", durable=True)
+    call: dict[str, Callable[[], object]] = {
+        "GET": lambda: storage.read("file", max_bytes=1), "HEAD": lambda: storage.nonce_at("file"),
+    }  # fmt: skip
+    server.fail(method, "", "late")
+    began = time.monotonic()
+    assert call[method]()
+    assert time.monotonic() - began < 2
+    server.fail(method, "", "late", 9)
+    with pytest.raises(OSError, match=r"did not answer in time.*storage\.timeout_ms"):
+        call[method]()
+
+
+def test_a_put_that_gets_no_reply_in_time_has_an_unknown_outcome(server: SmallS3) -> None:
+    storage = server.storage("t", timeout_ms="300", retries="1")
+    server.fail("PUT", "", "late")
+    with pytest.raises(OSError, match=r"PUT s3://bucket/t/file.*did not answer in time") as raised:
+        storage.put_new("file", b"1", durable=True)
+    assert not isinstance(raised.value, FileExistsError)
+    assert storage.read("file", max_bytes=1) == b"1"
+    server.fail("POST", "", "late")
+    with pytest.raises(OSError, match=r"DELETE s3://bucket/t/file.*did not answer in time"):
+        storage.delete("file")
+    assert storage.stat("file") is None
 
 
 @pytest.mark.parametrize("status", [429, 503])

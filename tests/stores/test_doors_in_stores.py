@@ -35,6 +35,7 @@ def said(capsys: pytest.CaptureFixture[str], server: StoreServer, *arguments: st
     return [json.loads(line) for line in out.out.splitlines() if line.startswith("{")]
 
 
+@pytest.mark.supports("Stores", "S3: command line")
 def test_the_command_line_reads_and_tends_it(server: StoreServer, capsys) -> None:
     url = "s3://bucket/t"
     assert len(said(capsys, server, "scan", "--json", url)) == 30
@@ -47,6 +48,7 @@ def test_the_command_line_reads_and_tends_it(server: StoreServer, capsys) -> Non
     assert len(content(open_there(server, "bucket", "t"))) == 30
 
 
+@pytest.mark.supports("Stores", "S3: DuckDB, Polars and Arrow (read)")
 def test_duckdb_asks_its_dataset(server: StoreServer) -> None:
     duckdb = pytest.importorskip("duckdb")
     connection = duckdb.connect()

@@ -73,6 +73,7 @@ def ids(cluster: Hdfs, table: mainstem.Table) -> list[str]:
 # -- tables ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.supports("Stores", "HDFS: writers and services in several processes")
 @pytest.mark.parametrize("metadata", ["false", "true"])
 def test_two_processes_write_beside_every_service(cluster: Hdfs, metadata: str) -> None:
     table = new_table(cluster, **{"hoodie.metadata.enable": metadata})
@@ -137,6 +138,7 @@ def test_a_commit_in_safe_mode_fails_by_name_and_the_next_works(cluster: Hdfs) -
     assert ids(cluster, table) == ["all", "one-0", "one-1"]
 
 
+@pytest.mark.supports("Stores", "HDFS: a data node dies")
 def test_a_data_node_that_dies_stops_no_writer(cluster: Hdfs) -> None:
     table = new_table(cluster)
     with writer(cluster, table, "one", 6) as process:
@@ -149,6 +151,7 @@ def test_a_data_node_that_dies_stops_no_writer(cluster: Hdfs) -> None:
             cluster.tell("data up")
 
 
+@pytest.mark.supports("Stores", "HDFS: two name nodes, of which one stops")
 def test_a_name_node_that_stops_is_followed_by_the_other_one() -> None:
     with Hdfs(nodes=1, names=2) as cluster:
         table = new_table(cluster)

@@ -39,6 +39,7 @@ def server(request) -> Iterator[StoreServer]:
         yield running
 
 
+@pytest.mark.supports("Stores", "S3, Google Cloud Storage, Azure: every write and service")
 @pytest.mark.parametrize("metadata", [False, True], ids=["plain", "metadata"])
 def test_a_table_lives_there(server: StoreServer, metadata: bool) -> None:
     path, expected = f"tables/life-{metadata}", Rows()
@@ -128,6 +129,7 @@ def test_a_writer_that_died_is_rolled_back(server: StoreServer) -> None:
     assert left == []
 
 
+@pytest.mark.supports("Stores", "S3, Google Cloud Storage, Azure: indexes")
 def test_indexes_are_built_used_and_dropped(server: StoreServer) -> None:
     table = create(server, "bucket", "tables/indexed", {"hoodie.metadata.enable": True})
     table.upsert(batch(range(20), 1))
@@ -146,6 +148,7 @@ def test_indexes_are_built_used_and_dropped(server: StoreServer) -> None:
     assert len(content(table)) == 30
 
 
+@pytest.mark.supports("Stores", "S3, Google Cloud Storage, Azure: vector indexes")
 @pytest.mark.parametrize("engine", ["flat", "hnsw"])
 def test_vectors_are_indexed_and_searched(server: StoreServer, engine: str) -> None:
     schema = pa.schema([("id", pa.string()), ("x", pa.list_(pa.float32()))])
@@ -170,6 +173,7 @@ def test_vectors_are_indexed_and_searched(server: StoreServer, engine: str) -> N
     assert table.search("x", asked, 3, columns=["id"], exact=True).num_rows == 3
 
 
+@pytest.mark.supports("Stores", "S3, Google Cloud Storage, Azure: micro-batches are committed once")
 def test_a_micro_batch_is_committed_once_and_its_writes_are_counted(server: StoreServer) -> None:
     table = create(server, "bucket", "tables/stream")
     storage, chance = table.opened.seams.storage, table.opened.seams.random
@@ -185,6 +189,7 @@ def test_a_micro_batch_is_committed_once_and_its_writes_are_counted(server: Stor
     assert content(table) == {"k0": (1, "first0"), "k1": (1, "first1")}
 
 
+@pytest.mark.supports("Stores", "a store that ignores the conditions of puts is refused")
 def test_no_table_is_made_on_a_server_that_ignores_conditions() -> None:
     with S3rver() as server, pytest.raises(Unsupported, match="If-None-Match"):
         create(server, "bucket", "t")

@@ -45,6 +45,7 @@ def test_the_probe_accepts_it(server: StoreServer) -> None:
     assert storage.names("") == []
 
 
+@pytest.mark.supports("Stores", "tables that were copied into a store, Java's too (read)")
 @pytest.mark.parametrize("name", GOLDEN)
 def test_every_query_gives_the_rows_of_the_local_table(name, server: StoreServer, tmp_path: Path) -> None:
     local, storage = unpack(name, tmp_path), server.storage("bucket", name)
@@ -69,6 +70,7 @@ def test_keys_with_odd_characters_are_found_again(server: StoreServer) -> None:
     assert storage.names("f") == []
 
 
+@pytest.mark.supports("Stores", "objects in parts")
 def test_a_long_object_is_put_in_parts_where_there_are_any(server: StoreServer, monkeypatch) -> None:
     monkeypatch.setattr(object_store, "STORE_PUT_BYTES_MAX", 1)
     storage, content = server.storage("bucket", "long"), bytes(range(256)) * (20 * 4096)

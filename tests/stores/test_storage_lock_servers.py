@@ -61,6 +61,7 @@ def in_threads(number: int, body: Callable[[], None]) -> list[threading.Thread]:
     return threads
 
 
+@pytest.mark.supports("Locks", "storage lock (StorageBasedLockProvider)")
 @pytest.mark.parametrize("kind", stores.SERVERS, ids=lambda kind: kind.name)
 def test_threads_count_without_an_overlap_on_every_server(kind: type, tmp_path: Path) -> None:
     (tmp_path / "counter").write_text("0")
@@ -143,6 +144,7 @@ def start(server: Any, classes: str) -> Iterator[Callable[[], Java]]:
         java.end()
 
 
+@pytest.mark.supports("Locks", "storage lock beside Java's StorageBasedLockProvider")
 def test_java_and_mainstem_exclude_each_other(server: Any, start: Callable[[], Java]) -> None:
     java, ours = start(), lock(server.storage("bucket", "t"))
     assert int(java.ask("acquire 20000")) >= 0

@@ -95,6 +95,7 @@ def tend(table, children: list[subprocess.Popen]) -> int:
     return done
 
 
+@pytest.mark.supports("Stores", "S3, Google Cloud Storage, Azure: writers and services in several processes")
 def test_two_writers_and_services_lose_and_double_nothing(server: StoreServer, tmp_path: Path) -> None:
     path, metadata = "two", isinstance(server, Minio | FakeGcs)
     create(server, "bucket", path, kind_of_table(metadata))
@@ -124,6 +125,7 @@ MOMENTS = {
 }
 
 
+@pytest.mark.supports("Stores", "S3, Google Cloud Storage, Azure: a writer is killed around its decision")
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_writer_that_is_killed_and_started_again_loses_and_doubles_nothing(
     minio: StoreServer, tmp_path: Path, moment: str
