@@ -5,7 +5,7 @@
 # up to date is left alone, so nothing here needs the network twice.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo memory nbcc-sql collision test versions again stores interop interop-matrix support benchmark benchmark-full sim sim-reach chaos crash fuzz fuzz-filters lint docs dist clean
+.PHONY: help setup setup-dev demo memory nbcc-sql collision test versions again stores interop interop-matrix support benchmark benchmark-full sim sim-reach chaos chaos-store crash fuzz fuzz-filters lint docs dist clean
 
 ifndef PYTHON
 PYTHON := $(firstword $(shell for p in python3 python3.11 python3.12 python3.13 python3.14 python; do \
@@ -115,9 +115,17 @@ chaos: setup-dev ## everybody on one table under a failing ZooKeeper ensemble fo
 	$(ENVIRONMENT) run dev -- -m tests.chaos.stream_read --seconds $$(($(SECONDS) > 1200 ? $(SECONDS) / 6 : 75)) \
 	$(if $(SEED),--seed $(SEED)) || failed=1; exit $$failed
 
-crash: setup-dev ## every action killed at every step and interrupted at every call; 45 minutes
+chaos-store: setup-dev ## everybody on one table in MinIO, which is killed and stopped behind a failing network, for SECONDS=600, from SEED= if given
+	@$(PYTHON) scripts/stores.py
+	@$(ENVIRONMENT) run dev -- -m tests.chaos.run --store minio --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+crash: setup-dev ## every action killed at every step, on a disk and at every request of a store, and interrupted at every call; 75 minutes
 	@$(ENVIRONMENT) run dev -- -m tests.crash.crash_matrix $(if $(SEED),--seed $(SEED)) $(ARGS)
+	@$(ENVIRONMENT) run dev -- -m tests.crash.crash_matrix --store objects --roles 2 $(if $(SEED),--seed $(SEED)) $(ARGS)
+	@$(ENVIRONMENT) run dev -- -m tests.crash.crash_matrix --store shared --roles 1 $(if $(SEED),--seed $(SEED)) $(ARGS)
+	@$(ENVIRONMENT) run dev -- -m tests.crash.crash_matrix --store renames --roles 1 $(if $(SEED),--seed $(SEED)) $(ARGS)
 	@$(ENVIRONMENT) run dev -- -m tests.crash.vector_matrix
+	@$(ENVIRONMENT) run dev -- -m tests.crash.vector_matrix --store objects
 	@$(ENVIRONMENT) run dev -- -m tests.crash.interrupt_matrix $(if $(SEED),--seed $(SEED))
 	@$(ENVIRONMENT) run dev -- -m tests.crash.interrupted_writers $(if $(SEED),$(SEED),1) 20 30 40
 

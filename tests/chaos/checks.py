@@ -206,7 +206,9 @@ def _cells(run: Harness, sent: dict, score: Score) -> None:
     """The table is what the sources' committed batches make, in every cell, for two readers."""
     expected = newest(sent)
     _compare("mainstem", as_tuples(run.open().scan().to_arrow()), expected, score)
-    theirs, error = read_with_hudi_rs(run.place.table)
+    if run.bucket is not None:
+        run.open().compact()  # hudi-rs sees no file group without a base file, and a short run leaves some
+    theirs, error = read_with_hudi_rs(run.files())
     if theirs is None:
         score.wrong.append(f"hudi-rs cannot read it: {error}")
     else:

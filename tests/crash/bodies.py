@@ -64,10 +64,11 @@ class Body:
 
 #: what every process says, on every body
 PROPERTIES = {"hoodie.mainstem.fsync": "false", "hoodie.mainstem.lock.expire_ms": "600000"}
-# A store's lock outlives its holder, and nobody sees that he is dead: who comes at once does not wait for it.
+# A store's lock outlives its holder, and nobody sees that he is dead: who comes at once does not wait long,
+# but longer than the lock is left to other engines.
+_IMPATIENT = {"hoodie.write.lock.wait_time_ms": "2500", "hoodie.write.lock.client.num_retries": "0"}
 _IN_A_STORE = {
-    "hoodie.write.lock.wait_time_ms": "100",
-    "hoodie.write.lock.client.num_retries": "0",
+    **_IMPATIENT,
     "hoodie.write.lock.storage.validity.timeout.secs": "60",
     "hoodie.write.lock.storage.renew.interval.secs": "5",
 }
@@ -82,7 +83,7 @@ BODIES = {
         Body("disk"),
         Body("objects", "s3", folder_objects, options=_IN_A_STORE),
         Body("shared", "s3", folder_objects, exclusive=False, options=_BESIDE_OTHERS),
-        Body("renames", backend=renaming_store),
+        Body("renames", backend=renaming_store, options=_IMPATIENT),
     )
 }
 DISK = BODIES["disk"]

@@ -46,6 +46,7 @@ from tests.crash.bodies import BODIES, DISK, PROPERTIES, Body, current, on, plac
 from tests.crash.crash_worker import rows
 from tests.crash.requests import Request, arrive, taken
 from tests.multiprocess import table_files
+from tests.publish.renaming_store import renaming_store
 
 ROOT = Path(__file__).resolve().parents[2]
 KEYS = "0123456789"
@@ -160,6 +161,11 @@ def _dead_writer(path: Path, run: Run, **more: object) -> None:
                 return
         shutil.rmtree(path)
     raise AssertionError("no step lies inside the critical section")
+
+
+def leftovers(path: Path) -> list[str]:
+    """What must not be left, on this body."""
+    return table_files.leftovers(path, renames=current().backend is renaming_store)
 
 
 def settle_what_was_decided(path: Path) -> None:
@@ -339,7 +345,7 @@ def settle(path: Path, meant: Content) -> None:
     report = opened(path).validate_metadata()
     if report is not None and not report.ok:
         raise Broken(f"the metadata table: {report.differences}")
-    if left := table_files.leftovers(path):
+    if left := leftovers(path):
         raise Broken(f"left over: {left}")
     now = {(c.requested, c.completion) for c in table_files.commits(path)}
     if not _restore_planned(path) and not known <= now:
@@ -357,7 +363,7 @@ def come_back(path: Path, travelling: Request) -> None:
         crash_worker.recover(place(path))
     opened(path).rollback_failed_writes()
     check_content(path, {**meant, "9": "last9"})
-    if left := table_files.leftovers(path):
+    if left := leftovers(path):
         raise Broken(f"left over: {left}")
 
 

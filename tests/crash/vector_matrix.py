@@ -23,7 +23,7 @@ from mainstem.storage.local import LocalStorage
 from mainstem.vectors.index.versions import indexes, read_version, version_numbers
 from tests.crash import crash_worker
 from tests.crash.bodies import BODIES, DISK, Body, Death, current, place
-from tests.crash.crash_matrix import Run, worker
+from tests.crash.crash_matrix import Run, leftovers, worker
 from tests.crash.crash_worker import VECTOR_OPTIONS, vectors
 from tests.crash.requests import arrive, taken
 from tests.multiprocess import table_files
@@ -107,7 +107,7 @@ def settle(path: Path) -> None:
             named = {file.name for file in version.files} | {"manifest.json"}
             assert set(storage.names(paths.vector_version(column_id, number))) == named
     assert storage.names(paths.VECTOR_BUILDERS) == []
-    assert not (left := table_files.leftovers(path)), left
+    assert not (left := leftovers(path)), left
 
 
 ACTIONS: dict[str, Callable[[Path], None]] = {

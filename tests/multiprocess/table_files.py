@@ -24,6 +24,8 @@ _COMPLETES_AS = {"compaction": "commit", "logcompaction": "deltacommit"}
 _PERMANENT = {
     "clock", "fence/made-here", "lock-identity", "locks/removal", "table-identity", "vector-index.properties",
 }  # fmt: skip
+#: of the fence and the lock of a store that renames
+_MOVED_ASIDE = ("fence/swept-", "locks/wait-")
 #: of the lock in an object store
 _LOCK_RECORD = ".hoodie/.locks/table_lock.json"
 #: and notes: of streams' batches, and of a time that left the timeline
@@ -167,13 +169,16 @@ def age(base: Path) -> None:
     for folder in (".heartbeat", ".mainstem/locks", ".mainstem/prepared", builders):
         for name in _files(base / ".hoodie" / folder):
             os.utime(base / ".hoodie" / folder / name, (past, past))
+    if (base / ".hoodie/lock").exists():
+        os.utime(base / ".hoodie/lock", (past, past))
     record = base / _LOCK_RECORD
     if record.exists():
         record.write_text(json.dumps({**json.loads(record.read_text()), "validUntil": int(past * 1000)}))
 
 
-def leftovers(base: Path) -> list[str]:
-    """What a table whose writers have all ended, and were cleaned up after, must not hold."""
+def leftovers(base: Path, *, renames: bool = False) -> list[str]:
+    """What a table whose writers have all ended, and were cleaned up after, must not hold. ``renames``: of a
+    store whose fence moves its files, where what nobody comes back for waits for a day."""
     found = [f"pending {instant}" for instant in pending(base)]
     found += [f"pending in the metadata table {t}" for t in metadata_timeline(base)[1]]
     named = [path for commit in commits(base) for path in commit.files]
@@ -189,8 +194,10 @@ def leftovers(base: Path) -> list[str]:
     found += ["the lock file"] if _is_locked(base) else []
     own = {name for name in own_files(base) - _PERMANENT if not name.startswith(_NOTES)}
     markers = {name for name in own if name.startswith("fence/epoch-") or name == "gate.json"}
+    if renames:
+        own = {name for name in own if not name.startswith(_MOVED_ASIDE)}
     found += [f"own file {n}" for n in own - markers]
-    if len(markers) != 1:
+    if len(markers) != 1 and not renames:
         found.append(f"epoch markers {sorted(markers)}")
     return sorted(found)
 
