@@ -24,7 +24,7 @@ from mainstem.layout.properties import load_config
 from mainstem.metadata.commits.delta_commit import MetadataCommit
 from mainstem.publish.publisher import Publisher
 from mainstem.readers.planning.table_state import TableState
-from mainstem.storage.swaps import has_swaps
+from mainstem.storage.links import has_links
 from mainstem.writers import append, publish_with_metadata
 from mainstem.writers.write_task import write_task
 from tests.multiprocess import table_files
@@ -211,7 +211,7 @@ def test_a_metadata_table_that_java_deletes_while_a_writer_is_at_work_is_survive
     txn.write(rows("2345", 2))
     with patch.object(*moment, step):
         # Java asks for no lock. On a store the folder comes back with the file that is put there.
-        if moment[0] is MetadataCommit and not has_swaps(table.opened.seams.storage):
+        if moment[0] is MetadataCommit and has_links(table.opened.seams.storage):
             with pytest.raises(Unavailable, match="nothing was published"):
                 txn.commit()
         else:
