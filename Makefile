@@ -5,7 +5,7 @@
 # up to date is left alone, so nothing here needs the network twice.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo memory nbcc-sql collision test versions again stores interop interop-matrix support benchmark benchmark-full sim sim-reach chaos chaos-store crash fuzz fuzz-filters lint docs dist clean
+.PHONY: help setup setup-dev demo memory nbcc-sql collision test versions again stores stores-suites interop interop-matrix support benchmark benchmark-full sim sim-reach chaos chaos-store crash fuzz fuzz-filters lint docs dist clean
 
 ifndef PYTHON
 PYTHON := $(firstword $(shell for p in python3 python3.11 python3.12 python3.13 python3.14 python; do \
@@ -49,9 +49,15 @@ KILLS := tests/chaos/test_flink_kills.py
 OTHERS := tests --ignore=tests/interop --ignore=tests/stores $(ALONE:%=--ignore=%)
 TWO := -n 2 --dist loadfile
 
+# Suites whose tables may lie on any store. A sample is one test in so many, the same ones every time.
+ON_STORES := $(addprefix tests/,services readers indexing vectors storage metadata layout bad_input cli)
+SAMPLE ?= 1/8
+
 test: setup-dev ## all tests but those that need Java Hudi or other versions; 15 minutes
 	@failed=0; $(ENVIRONMENT) run dev -- -m pytest $(OTHERS) $(TWO) -q $(ARGS) || [ $$? = 5 ] || failed=1; \
-	$(ENVIRONMENT) run dev -- -m pytest tests/writers --objects $(TWO) -q $(ARGS) || [ $$? = 5 ] || failed=1; \
+	$(ENVIRONMENT) run dev -- -m pytest tests/writers --store objects $(TWO) -q $(ARGS) || [ $$? = 5 ] || failed=1; \
+	for store in memory renames; do $(ENVIRONMENT) run dev -- -m pytest tests/writers $(ON_STORES) --store $$store \
+	--sample $(SAMPLE) $(TWO) -q $(ARGS) || [ $$? = 5 ] || failed=1; done; \
 	$(ENVIRONMENT) run dev -- -m pytest $(ALONE) --ignore=$(KILLS) -q $(ARGS) || [ $$? = 5 ] || failed=1; exit $$failed
 
 # Left out: what no version can change (models, simulation, processes) and most of the slow tests.
@@ -75,12 +81,22 @@ again:
 	@failed=0; for group in $(if $(filter versions,$(PART)),newest $(OLDEST),dev); do \
 	$(ENVIRONMENT) run $$group -- -m pytest -q $(ARGS) || failed=1; done; exit $$failed
 
+SERVER_SAMPLE ?= 1/24
 MOTO := tests/stores/test_dynamodb_lock.py
 stores: setup-dev ## object stores and HDFS: real servers are installed, and tables live on them; 12 minutes
 	@$(PYTHON) scripts/stores.py
 	@$(ENVIRONMENT) install moto
 	@failed=0; $(ENVIRONMENT) run dev -- -m pytest tests/stores --ignore=$(MOTO) -q $(ARGS) || failed=1; \
-	$(ENVIRONMENT) run moto -- -m pytest $(MOTO) tests/storage/test_aws_credentials.py -q $(ARGS) || failed=1; exit $$failed
+	$(ENVIRONMENT) run moto -- -m pytest $(MOTO) tests/storage/test_aws_credentials.py -q $(ARGS) || failed=1; \
+	for store in minio hdfs; do $(ENVIRONMENT) run dev -- -m pytest tests/writers $(ON_STORES) --store $$store \
+	--sample $(SERVER_SAMPLE) $(TWO) -q $(ARGS) || [ $$? = 5 ] || failed=1; done; exit $$failed
+
+STORES ?= minio hdfs
+stores-suites: setup-dev ## the suites whole on STORES="minio hdfs" (versitygw azurite fake-gcs, too); 30 minutes each
+	@$(PYTHON) scripts/stores.py
+	@failed=0; for store in $(STORES); do \
+	$(ENVIRONMENT) run dev -- -m pytest tests/writers $(ON_STORES) --store $$store $(TWO) -q $(ARGS) || failed=1; \
+	done; exit $$failed
 
 interop-matrix: setup-dev ## every cell of the interop matrix, resumed where it was stopped; docs/interop.md
 	@$(ENVIRONMENT) install interop

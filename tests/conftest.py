@@ -8,8 +8,8 @@
 `--outcomes FOLDER` notes there, for `.ci/run`, which tests failed. Tests in `NOTHING_LOST` and those with
 that mark look for lost, doubled or changed rows while processes die: a failure of theirs counts at once.
 
-`--objects` runs tests on tables in an object store whose objects are files of the folder, `--renames` on
-one that renames and has no links. Tests with the mark `disk` are left out then.
+`--store NAME` runs tests on tables in another store than the disk, `--sample 1/N` one in N of them
+(`tests/suite_store.py`).
 
 Tests with hypothesis try the same examples every time; `--hypothesis-profile=search` looks for new ones.
 """

@@ -69,8 +69,9 @@ class Server:
         self._open = ExitStack()
         self._name = name
         self._running: Any = None
+        self.alone: tuple[str, dict[str, str]] | None = None
 
-    def place(self, process: str) -> tuple[str, dict[str, str]]:
+    def _place(self, process: str) -> tuple[str, dict[str, str]]:
         """URL and options of a bucket for one process of tests."""
         if self._running is None:
             self._running = self._open.enter_context(_started(self._name))
@@ -79,11 +80,16 @@ class Server:
         self._running.make_bucket(_BUCKET + process)
         return self._running.url(_BUCKET + process, ""), self._running.options()
 
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        if not session.config.getoption("numprocesses", None):
+            self.alone = self._place("alone")
+
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        node.workerinput["store"] = self.place(node.workerinput["workerid"])
+        node.workerinput["store"] = self._place(node.workerinput["workerid"])
 
-    def pytest_unconfigure(self) -> None:
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self) -> None:
         self._open.close()
 
 
@@ -123,5 +129,5 @@ def _backend(store: str, config: pytest.Config) -> Callable[..., Any]:
         return OnServer("memory://suites", {})
     given = getattr(config, "workerinput", {}).get("store")
     if given is None:
-        given = config.pluginmanager.get_plugin("suite_server").place("alone")
+        given = config.pluginmanager.get_plugin("suite_server").alone
     return OnServer(*given)

@@ -18,7 +18,7 @@ echo "$@" >>"$CALLS"
 notes=${!#}; notes=${notes#ARGS=--outcomes }
 case "$2" in test | versions | interop) mkdir -p "$notes"; touch "$notes/ended-1" ;; esac
 case "$2" in
-test) touch "$notes/ended-2" "$notes/ended-3"; eval "$FAILS" ;;
+test) touch "$notes/ended-"{2,3,4,5}; eval "$FAILS" ;;
 again) [ "$(cat "${notes#ARGS=@}")" != broken ] ;;
 chaos) [ -z "${CHAOS:-}" ] ;;
 lint) [ -z "${LINT:-}" ] ;;
@@ -94,7 +94,8 @@ def test_untidy_code_and_wrong_types_fail_the_run_and_all_checks_are_run(tmp_pat
 def test_failures_are_noted_by_what_another_run_would_say_of_them(tmp_path):
     tests, notes = tmp_path / "tests", tmp_path / "notes"
     (tests / "crash").mkdir(parents=True)
-    (tests / "conftest.py").write_text((ROOT / "tests/conftest.py").read_text())
+    for name in ("conftest.py", "suite_store.py"):
+        (tests / name).write_text((ROOT / "tests" / name).read_text())
     (tests / "test_one.py").write_text("def test_bad(): assert 0\ndef test_good(): pass\n")
     (tests / "crash" / "test_two.py").write_text(
         "import os\ndef test_lost(): assert 0\ndef test_dies(): os._exit(9)\n"

@@ -46,6 +46,7 @@ from mainstem.options import WRITER_NAME
 from mainstem.publish.publisher import Held, Published, Section
 from mainstem.publish.staging import begin, delete_quietly
 from mainstem.storage import paths
+from mainstem.storage.links import has_links
 from mainstem.storage.swaps import has_swaps
 from mainstem.timeline.commit_metadata import WriteStat, encode_commit
 from mainstem.timeline.instant import DELTACOMMIT, INFLIGHT, REQUESTED, RESTORE, Instant
@@ -505,7 +506,7 @@ class Transaction:
             return publish_with_metadata(
                 ctx,
                 self.instant,
-                FileChanges.of_stats(stats, schemas=self._schemas, written=written),
+                FileChanges.of_stats(stats, schemas=self._schemas, written=written, show=self._show_files),
                 lambda time: f"{self.instant}_{time}.{DELTACOMMIT}",
                 prepared=prepared,
                 decide=self._may_complete,
@@ -543,6 +544,11 @@ class Transaction:
             self._appender.settle(sinks)
         elif sinks:
             self._ctx.seams.storage.settle(sinks, [], durable=self._ctx.options.fsync)
+
+    def _show_files(self) -> None:
+        """Close the log files, whose rows the metadata table needs, where a file shows nothing before."""
+        if not has_links(self._ctx.seams.storage):
+            self._settle([])
 
     def _announce_schema(self) -> None:
         """Commit without rows, with a requested time above all others: readers take the schema from it."""

@@ -186,6 +186,7 @@ def test_a_rollback_plan_cannot_reach_outside_the_table(instant, action, table, 
     assert mainstem.open_table(path).scan().to_arrow().num_rows == 3
 
 
+@pytest.mark.disk("only a disk has symbolic links")
 def test_a_rollback_follows_no_symbolic_link_out_of_the_table(table, path: Path) -> None:
     victim = path.parent / "victim"
     victim.mkdir()

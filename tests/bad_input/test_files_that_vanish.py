@@ -123,6 +123,7 @@ def test_a_file_that_vanished_is_named_or_not_needed(name: str, what: str, tmp_p
     assert _rows(path) == right
 
 
+@pytest.mark.disk("a store has no folders: a timeline without files has no instants")
 @pytest.mark.parametrize("name", ["ours", "ours, indexed"])
 def test_a_timeline_that_vanished_is_named_by_readers_and_writers(name: str, tmp_path: Path) -> None:
     path = TABLES[name](tmp_path)
@@ -205,6 +206,7 @@ def test_the_past_and_changes_name_what_vanished(tmp_path: Path) -> None:
     assert table.scan(mode="read_optimized").count_rows() == 0
 
 
+@pytest.mark.disk("on a store nothing is written before the commit")
 def test_a_log_file_cut_off_between_two_blocks_is_named(tmp_path: Path) -> None:
     """Every block that is left is whole; the commit alone tells that one is missing."""
     table = make(tmp_path / "t")

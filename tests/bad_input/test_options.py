@@ -212,6 +212,7 @@ def test_a_lock_that_a_foreign_writer_holds_names_it_and_the_way_out(table, path
     assert lock.exists(), "a foreign lock without an expiry was removed"
 
 
+@pytest.mark.disk("only a disk has lock files in folders of one's choice")
 def test_a_lock_folder_that_is_away_is_said_with_its_path(
     table, path: Path, tmp_path: Path
 ) -> None:
@@ -222,6 +223,7 @@ def test_a_lock_folder_that_is_away_is_said_with_its_path(
         other.upsert(rows("d"))
 
 
+@pytest.mark.disk("only a disk has lock files in folders of one's choice")
 def test_two_writers_with_different_locks_are_told(table, path: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "locks"
     other = mainstem.open_table(path, {"hoodie.write.lock.filesystem.path": str(elsewhere)})

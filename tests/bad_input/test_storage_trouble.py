@@ -90,6 +90,7 @@ def _on(path: Path, storage: LocalStorage) -> Table:
     return Table(dataclasses.replace(real.opened.seams, storage=storage), real.config, {})
 
 
+@pytest.mark.disk("it fills a disk; tests/publish fails every request")
 def test_a_disk_that_fills_up_at_any_write_of_a_commit_loses_and_shows_nothing(table, path) -> None:
     total = _writes_of_a_commit(path)
     assert total > 8

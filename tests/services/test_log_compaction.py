@@ -368,6 +368,7 @@ def interrupted(time_: str, meanwhile) -> AbstractContextManager:
     return before_naming(stopped)
 
 
+@pytest.mark.disk("on a store a put under way cannot be called off")
 def test_an_executor_that_wakes_up_after_another_one_completed_changes_nothing(table):
     before = content(table)
     time_ = table.schedule_log_compaction()

@@ -39,7 +39,7 @@ from mainstem.timeline.plans import RollbackPlan
 from mainstem.truetime.instant_times import InstantTimes
 from mainstem.writers.rollback import plan_of
 from tests.services.test_metadata_compaction import SCHEMA, opened, replace_storage
-from tests.storage.steps import Dead, Mortal, storage_at
+from tests.storage.steps import Dead, Mortal, entered, storage_at
 
 EVERY_2 = {"hoodie.metadata.compact.max.delta.commits": "2"}
 INDEXES = {"files", "column_stats"}
@@ -298,6 +298,7 @@ def test_what_dies_anywhere_shows_nothing_wrong_and_is_gone_on_with(table, tmp_p
         for beat in Path(copy.path, paths.HEARTBEATS).glob("*"):
             os.utime(beat, (1_700_000_000, 1_700_000_000))
         now = opened(copy.path)
+        entered(now)
         if what == "restore":
             now.restore(savepoint)
         elif any(i.requested == newest for i in now.timeline()):

@@ -8,11 +8,13 @@ from contextlib import AbstractContextManager
 from typing import Any
 from unittest.mock import patch
 
+import mainstem
 from mainstem.storage import paths
 from mainstem.storage.backends import location_of, storage_of
 from mainstem.storage.links import has_links
 from mainstem.storage.protocol import Storage
 from mainstem.storage.renames import has_renames
+from mainstem.storage.swaps import has_swaps
 
 #: the verbs that change something
 CHANGES = (
@@ -24,6 +26,12 @@ CHANGES = (
 def storage_at(place: str | os.PathLike[str]) -> Storage:
     """The store below a path: files of the disk, or what ``--store`` says."""
     return storage_of(location_of(place))
+
+
+def entered(table: mainstem.Table) -> None:
+    """On a store, put what a process had decided before it died, as whoever enters does."""
+    if has_swaps(table.opened.seams.storage):
+        table.writer_context().publisher.guarded(lambda section: None)
 
 
 class Proxy:

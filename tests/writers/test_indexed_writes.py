@@ -24,8 +24,8 @@ from mainstem.layout.properties import load_config
 from mainstem.metadata.commits.delta_commit import MetadataCommit
 from mainstem.publish.publisher import Publisher
 from mainstem.readers.planning.table_state import TableState
-from mainstem.storage.swaps import has_swaps
-from mainstem.writers import publish_with_metadata
+from mainstem.storage.links import has_links
+from mainstem.writers import append, publish_with_metadata
 from mainstem.writers.write_task import write_task
 from tests.multiprocess import table_files
 from tests.storage.steps import storage_at
@@ -211,7 +211,7 @@ def test_a_metadata_table_that_java_deletes_while_a_writer_is_at_work_is_survive
     txn.write(rows("2345", 2))
     with patch.object(*moment, step):
         # Java asks for no lock. On a store the folder comes back with the file that is put there.
-        if moment[0] is MetadataCommit and not has_swaps(table.opened.seams.storage):
+        if moment[0] is MetadataCommit and has_links(table.opened.seams.storage):
             with pytest.raises(Unavailable, match="nothing was published"):
                 txn.commit()
         else:
@@ -308,6 +308,26 @@ def test_every_action_keeps_column_statistics_right(table: mainstem.Table) -> No
     assert table.clean()
     assert before - check()
     assert table.scan(filter=pc.field("v") == 5).to_arrow().num_rows == 1
+
+
+@pytest.mark.parametrize("column", ["v", "nested.n"])
+@pytest.mark.parametrize("held", [True, False], ids=["rows held", "more rows than are held"])
+def test_statistics_of_rows_that_have_to_be_decoded_are_right(tmp_path, monkeypatch, column, held) -> None:
+    nested = pa.struct([("n", pa.int64())])
+    schema = SCHEMA.append(pa.field("nested", nested))
+    if not held:
+        monkeypatch.setattr(append, "_WRITTEN_BYTES_MAX", 0)
+    table = mainstem.create_table(
+        tmp_path / "t", schema, record_key="id", partition_by="city", buckets=2, properties=METADATA
+    )
+    table.create_index("column_stats", [column])
+    for value in (1, 7):
+        new = rows("012345", value)
+        table.upsert(new.append_column("nested", pa.array([{"n": value}] * 6, nested)))
+    report = table.validate_metadata()
+    assert report is not None and report.ok, report
+    asked = pc.field("v") if column == "v" else pc.field("nested", "n")
+    assert table.scan(filter=asked == 7).to_arrow().num_rows == 6
 
 
 def test_what_tasks_on_other_machines_wrote_is_in_the_indexes_and_what_lost_attempts_left_is_not(

@@ -37,7 +37,8 @@ class FileChanges:
     may hold record keys new to the table; those of a compaction do not. ``schemas``: the Avro JSON of the
     writer's schema, then of the table's, for columns that files lack; none for services, whose files have all
     columns. ``written``: path of an added log file -> the rows of all its data blocks, in order, if the
-    writer still holds them.
+    writer still holds them. ``show``: called before added files are read, for stores that show a file only
+    when its writer has closed it.
     """
 
     added: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -45,6 +46,7 @@ class FileChanges:
     new_keys: bool = True
     schemas: Callable[[], Iterable[str]] = field(default=tuple, compare=False, repr=False)
     written: Mapping[str, Sequence[WrittenRows]] = field(default_factory=dict, compare=False, repr=False)
+    show: Callable[[], object] = field(default=tuple, compare=False, repr=False)
 
     @classmethod
     def of_stats(
@@ -54,12 +56,13 @@ class FileChanges:
         new_keys: bool = True,
         schemas: Callable[[], Iterable[str]] = tuple,
         written: Mapping[str, Sequence[WrittenRows]] = MappingProxyType({}),
+        show: Callable[[], object] = tuple,
     ) -> FileChanges:
         """The files that write stats name (``WriteStat``, ``CompactionStat``, ``LogCompactionStat``)."""
         added: dict[str, dict[str, int]] = {}
         for stat in stats:
             added.setdefault(stat.partition, {})[stat.file_name] = stat.size_bytes
-        return cls(added, new_keys=new_keys, schemas=schemas, written=written)
+        return cls(added, new_keys=new_keys, schemas=schemas, written=written, show=show)
 
     @classmethod
     def of_names(cls, deleted: Mapping[str, Iterable[str]]) -> FileChanges:
@@ -103,6 +106,12 @@ class Action:
     changes: FileChanges
 
     @cached_property
+    def _files(self) -> Storage:
+        """The storage, for reading added files."""
+        self.changes.show()
+        return self.storage
+
+    @cached_property
     def definitions(self) -> Definitions:
         """Definitions of the table's indexes."""
         return read_definitions(self.storage, self.config)
@@ -136,7 +145,7 @@ class Action:
         """Type and text of the bloom filter in an added base file's footer; None without one."""
         if paths.parse_base_name(name) is None:
             return None
-        with pq.ParquetFile(self.storage.open_input(paths.in_partition(partition, name))) as source:
+        with pq.ParquetFile(self._files.open_input(paths.in_partition(partition, name))) as source:
             return bloom_of_footer(source.metadata.metadata)
 
     def batches(self, partition: str, name: str, columns: Sequence[str]) -> Iterator[pa.Table]:
@@ -153,11 +162,11 @@ class Action:
                 yield Rows.all_of(rows.table.select(there), rows.partial)
             return
         if paths.parse_base_name(name) is None:
-            for block in read_blocks(maps.view(self.storage, path), path=path):
+            for block in read_blocks(maps.view(self._files, path), path=path):
                 if block.kind in _DATA:
                     yield Rows.all_of(block.table(columns), block.partial)
             return
-        with pq.ParquetFile(self.storage.open_input(path)) as source:
+        with pq.ParquetFile(self._files.open_input(path)) as source:
             there = [column for column in columns if column in source.schema_arrow.names]
             for batch in source.iter_batches(columns=there):
                 yield Rows.all_of(pa.Table.from_batches([batch]), False)
@@ -189,7 +198,7 @@ class Action:
             if path in found:
                 continue
             rows = found[path] = []
-            for block in read_blocks(maps.view(self.storage, path), path=path):
+            for block in read_blocks(maps.view(self._files, path), path=path):
                 if block.kind == BlockKind.AVRO_DATA:
                     waiting.setdefault(block.schema_text, []).append((block, rows, len(rows)))
                 if block.kind in _DATA:
@@ -249,7 +258,7 @@ class Action:
                 return [Range(column, pa.null(), None, None, 0, 0) for column in columns]
             nulls = NOTHING if any(block.partial for block in blocks) else self._lacking
             return [r for r in ranges_of((block.table for block in blocks), columns, nulls) if r.rows]
-        with pq.ParquetFile(self.storage.open_input(paths.in_partition(partition, name))) as source:
+        with pq.ParquetFile(self._files.open_input(paths.in_partition(partition, name))) as source:
 
             def batches(names: list[str]) -> Iterator[pa.Table]:
                 return self.batches(partition, name, names)
