@@ -5,7 +5,7 @@
 # up to date is left alone, so nothing here needs the network twice.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo memory nbcc-sql collision test versions again stores stores-suites interop interop-matrix support benchmark benchmark-full sim sim-reach chaos chaos-store crash fuzz fuzz-filters lint docs dist clean
+.PHONY: help setup setup-dev demo demo-cluster memory nbcc-sql collision test versions again stores stores-suites interop interop-matrix support benchmark benchmark-full sim sim-reach chaos chaos-store crash fuzz fuzz-filters lint docs dist clean
 
 ifndef PYTHON
 PYTHON := $(firstword $(shell for p in python3 python3.11 python3.12 python3.13 python3.14 python; do \
@@ -30,7 +30,12 @@ setup-dev: ## the same, and the tools for the tests
 	@$(ENVIRONMENT) install demo dev dist
 
 demo: setup ## three Spark streams write at once, three indexes are built, one is killed; pandas checks; 4 minutes
+	@$(if $(findstring --store,$(ARGS)),$(PYTHON) scripts/stores.py $(if $(findstring s3://,$(ARGS)),,minio) spark-s3a)
 	@$(ENVIRONMENT) run demo -- -m demos.main_job $(ARGS)
+
+demo-cluster: setup ## the same on a Spark cluster, with all in MinIO, services as a job, one host killed; 8 minutes
+	@$(PYTHON) scripts/stores.py minio spark-s3a
+	@$(ENVIRONMENT) run demo -- -m demos.main_job --cluster $(ARGS)
 
 memory: setup ## four writers embed and upsert texts, searched all the while, as of then and rolled back; 2 minutes
 	@$(ENVIRONMENT) install memory

@@ -57,7 +57,7 @@ def newest_state(folder: Path) -> Path | None:
     return max(whole, key=lambda file: file.stat().st_mtime_ns).parent if whole else None
 
 
-def declare(t: Any, name: str, columns: str, path: Path, **options: str) -> None:
+def declare(t: Any, name: str, columns: str, path: str | Path, **options: str) -> None:
     """Declare a Hudi table that many writers may write; ``options`` beside those that it needs for that."""
     given = {
         "connector": "hudi",

@@ -11,7 +11,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 import mainstem
 from demos.speaking import end_with_parent, say
@@ -21,7 +20,7 @@ from demos.stream_writer import table_options
 RESTS_ON = {"secondary_index": "record_index"}
 
 
-def main(path: Path, clock_offset_ms: int, kind: str, columns: Sequence[str]) -> None:
+def main(path: str, clock_offset_ms: int, kind: str, columns: Sequence[str]) -> None:
     end_with_parent()
     table = mainstem.open_table(path, properties=table_options(f"{kind} builder", clock_offset_ms))
     while kind in RESTS_ON and RESTS_ON[kind] not in {index.kind for index in table.indexes()}:
@@ -35,4 +34,4 @@ def main(path: Path, clock_offset_ms: int, kind: str, columns: Sequence[str]) ->
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4:])
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4:])

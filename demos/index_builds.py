@@ -48,8 +48,8 @@ class Told:
 class IndexBuilds:
     """``questions``: by kind of index. ``first``: so many batches every stream has written before."""
 
-    folder: Path
-    table: Path
+    logs: Path
+    table: str
     clock_offset_ms: int
     questions: Mapping[str, Question]
     first: int
@@ -113,8 +113,8 @@ class IndexBuilds:
 
     def _start(self, kind: str, columns: tuple[str, ...]) -> None:
         command = [sys.executable, "-m", "demos.index_builder"]
-        command += [str(self.table), str(self.clock_offset_ms), kind, *columns]
-        self._builders[kind] = Process(command, self.folder / "logs" / f"{kind}.log", Told())
+        command += [self.table, str(self.clock_offset_ms), kind, *columns]
+        self._builders[kind] = Process(command, self.logs / f"{kind}.log", Told())
         self._builders[kind].start()
 
     def _answers(self) -> dict[str, Reading]:

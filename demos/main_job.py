@@ -1,6 +1,6 @@
 """The main job: three Spark streams write two tables at once, one is killed, and pandas checks.
 
-    python -m demos.main_job [--days 365] [--files 40] [--folder build/demo]
+    python -m demos.main_job [--days 365] [--files 40] [--folder build/demo] [--store s3] [--cluster]
 
 Each stream is one PySpark Structured Streaming query in a driver process of its own, with its own
 checkpoint and a clock that is seconds off. All three write at the same time, on the same keys, to
@@ -14,31 +14,41 @@ index and column statistics; the same questions are asked before and afterwards.
 in the middle of a transaction and started again. Beside the streams, in their processes, table services
 compact, clean and archive the tables all the while. In the end both tables are compared, cell by cell, with
 what pandas computes from the input, and their metadata tables with the data.
+
+With --store tables, events, checkpoints and locks lie in an object store. With --cluster the streams' tasks
+run on a standalone Spark cluster of two hosts that share nothing but the store, the services are a Spark job
+of their own, and one host is killed with all that runs on it, instead of a writer.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
+import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.fs as fs
 import pyarrow.parquet as pq
 
 import mainstem
 from demos import flights
 from demos.compare import differences
 from demos.index_builds import IndexBuilds
+from demos.places import Place
 from demos.questions import WrongAnswer, ask, questions
 from demos.services_done import services_done
 from demos.stream_writer import STATUS, WIDE, table_options
-from demos.supervise import Writer, WriterFailed
+from demos.supervise import Process, Writer, WriterFailed
 from demos.throughput_picture import Throughput, draw_throughput, draw_throughput_svg
 from demos.timeline_picture import (
     COMMITTED,
@@ -53,6 +63,9 @@ from demos.timeline_picture import (
     read_picture,
 )
 
+if TYPE_CHECKING:
+    from tests.servers.spark_cluster import SparkCluster
+
 FOLDER = Path(__file__).resolve().parents[1] / "build" / "demo"
 BUCKETS = 4
 CLOCK_OFFSETS_MS = {"schedule": 0, "departure": 3_000, "arrival": -2_000}
@@ -63,8 +76,9 @@ PAIRS_MIN = 10
 LEFT_MIN = 1
 # Mean rows per second are those of so long before and after the builds.
 AROUND_MS = 15_000
-TIME_LIMIT_S = 600
+TIME_LIMIT_S = 1800
 ROLLBACK_LIMIT_S = 60
+SERVICES_LIMIT_S = 120
 PROGRESS_EVERY_S = 10
 KILLS_MAX = 5
 
@@ -78,6 +92,7 @@ class Job:
     """One run: where, what the tables must hold, how many pairs of transactions must overlap, how many
     commits each stream must have left when the indexes were whole."""
 
+    place: Place
     folder: Path
     files: int
     pairs_min: int
@@ -86,8 +101,8 @@ class Job:
     expected: Mapping[str, pa.Table]
     builds: IndexBuilds
 
-    def path(self, table: str) -> Path:
-        return self.folder / table
+    def path(self, table: str) -> str:
+        return self.place.path(table)
 
 
 #: table -> requested times of the transactions that the killed writer left behind
@@ -100,17 +115,26 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--files", type=int, default=40, help="micro-batches per stream")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="is deleted first")
     parser.add_argument(
+        "--store",
+        help="s3: in a MinIO that is started for it; s3://BUCKET/PREFIX: there, where nothing may lie yet",
+    )
+    parser.add_argument("--endpoint", help="of the server of s3://BUCKET, if it is not Amazon's")
+    parser.add_argument("--cluster", action="store_true", help="on a Spark cluster, and in a store")
+    parser.add_argument(
         "--pairs-min", type=int, default=PAIRS_MIN, help="overlapping transactions, on each table"
     )
     parser.add_argument(
         "--left-min", type=int, default=LEFT_MIN, help="commits of each stream after the indexes were built"
     )
     given = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # servers and hosts of the run end with it
     started = time.monotonic()
     try:
-        job = prepare(given)
-        dead = run_writers(job, started)
-        check(job, dead)
+        with opened_place(given) as place:
+            job = prepare(given, place)
+            with nullcontext() if not given.cluster else spark_cluster(job.folder) as cluster:
+                dead = run_writers(job, cluster, started)
+            check(job, dead)
     except (CheckFailed, WriterFailed, WrongAnswer) as error:
         print(f"\nFAILED: {error}", file=sys.stderr)
         return 1
@@ -121,32 +145,68 @@ def main(arguments: Sequence[str]) -> int:
 # ---------------------------------------------------------------- before
 
 
-def prepare(given: argparse.Namespace) -> Job:
+@contextmanager
+def opened_place(given: argparse.Namespace) -> Iterator[Place]:
+    """Where the tables are to lie; a server that is started for it ends behind the block."""
+    folder, store = given.folder.resolve(), given.store or ("s3" if given.cluster else "")
+    shutil.rmtree(folder, ignore_errors=True)
+    if not store:
+        yield Place(folder)
+    elif store == "s3":
+        from tests.servers.object_stores import Minio
+
+        with Minio() as server:
+            server.make_bucket("demo")
+            os.environ |= server.variables()
+            print(f"MinIO at {server.endpoint}: tables, events, checkpoints and locks lie there")
+            yield Place("s3://demo/main")
+    else:
+        if given.endpoint:
+            os.environ["AWS_ENDPOINT_URL"] = given.endpoint
+        place = Place(store)
+        if place.files().get_file_info(fs.FileSelector("", allow_not_found=True)):
+            raise CheckFailed(f"{store} is not empty: choose another prefix")
+        yield place
+
+
+@contextmanager
+def spark_cluster(folder: Path) -> Iterator[SparkCluster]:
+    """A master and two workers, each with a home and temporary files of its own."""
+    from tests.servers.hosts import Host
+    from tests.servers.spark_cluster import SparkCluster
+
+    hosts = [Host(f"worker-{number}", folder / f"hosts/worker-{number}") for number in (1, 2)]
+    with SparkCluster(folder / "logs", Host("master"), hosts, cores=8, memory="5g") as cluster:
+        yield cluster
+
+
+def prepare(given: argparse.Namespace, place: Place) -> Job:
     """Make the input, compute with pandas what must come out, create the tables."""
     folder, files = given.folder.resolve(), given.files
-    shutil.rmtree(folder, ignore_errors=True)
     rows = flights.read_flights(given.days)
     events = flights.make_events(rows)
     flights.write_files(events, folder / "events", files)
     expected = {WIDE: flights.expected_wide(events), STATUS: flights.expected_status(events)}
     for name, table in expected.items():
         pq.write_table(table, folder / f"expected_{name}.parquet")
-    create_tables(folder)
+    if place.in_store:
+        place.upload(folder / "events", "events")
+    create_tables(place)
     counts = {stream: len(part) for stream, part in events.items()}
     told = ", ".join(f"{stream} {count:,}" for stream, count in counts.items())
     print(f"{len(rows):,} flights as {sum(counts.values()):,} events ({told}), some late, some twice")
     first = files // 3
     asked = questions(expected[WIDE], events, files, first)
     # By the clock that is most ahead the timeline tells how long builds took.
-    builds = IndexBuilds(folder, folder / WIDE, max(CLOCK_OFFSETS_MS.values()), asked, first)
-    return Job(folder, files, given.pairs_min, given.left_min, counts, expected, builds)
+    builds = IndexBuilds(folder / "logs", place.path(WIDE), max(CLOCK_OFFSETS_MS.values()), asked, first)
+    return Job(place, folder, files, given.pairs_min, given.left_min, counts, expected, builds)
 
 
-def create_tables(folder: Path) -> None:
+def create_tables(place: Place) -> None:
     """The wide and the status table, partitioned by origin, each partition in buckets, both with a metadata
     table."""
     mainstem.create_table(
-        folder / WIDE,
+        place.path(WIDE),
         flights.WIDE_SCHEMA,
         record_key=flights.KEY,
         partition_by=[flights.PARTITION],
@@ -158,7 +218,7 @@ def create_tables(folder: Path) -> None:
         },
     )
     mainstem.create_table(
-        folder / STATUS,
+        place.path(STATUS),
         flights.STATUS_SCHEMA,
         record_key=flights.KEY,
         ordering=["event_time"],
@@ -171,63 +231,125 @@ def create_tables(folder: Path) -> None:
 # ---------------------------------------------------------------- while they run
 
 
-def run_writers(job: Job, started: float) -> Dead:
+def run_writers(job: Job, cluster: SparkCluster | None, started: float) -> Dead:
     """Run the three writers to their end, beside them the builds of indexes; kill one writer in between and
-    start it again."""
-    writers = {stream: Writer(stream, job.folder, offset) for stream, offset in CLOCK_OFFSETS_MS.items()}
-    skews = ", ".join(f"{w.stream} {w.clock_offset_ms / 1000:+.0f} s" for w in writers.values())
+    start it again, or one host of the cluster."""
+    running = Running(job, cluster, started)
+    skews = ", ".join(f"{w.stream} {w.clock_offset_ms / 1000:+.0f} s" for w in running.writers.values())
     print(f"starting three Spark drivers; their clocks: {skews}", flush=True)
     try:
-        for writer in writers.values():
-            writer.start()
-        job.builds.start(writers)
-        dead = kill_one(job, writers, started)
-        watch(job, writers, lambda: all(w.finished for w in writers.values()) and job.builds.done, started)
+        for process in running.processes:
+            process.start()
+        job.builds.start(running.writers)
+        dead = kill_one(running) if cluster is None else kill_host(running, cluster)
+        watch(running, lambda: all(w.finished for w in running.writers.values()) and job.builds.done)
+        if cluster is not None:
+            wait_until = time.monotonic() + SERVICES_LIMIT_S
+            watch(running, lambda: running.served.enough() or time.monotonic() > wait_until)
     finally:
         job.builds.end()
-        for writer in writers.values():
-            writer.kill()
-    print(
-        f"{_clock(started)}  all done; {KILLED} ran its last batch again after the kill:"
-        f" {writers[KILLED].said.replayed} of its 2 writes stood already and was not repeated"
-    )
+        for process in running.processes:
+            process.kill()
+    told = f"; the job of services had something to do {running.served.rounds} times"
+    if cluster is None:
+        replayed = running.writers[KILLED].said.replayed
+        told = (
+            f"; {KILLED} ran its last batch again after the kill: {replayed} of its 2 writes stood already"
+            " and was not repeated"
+        )
+    print(f"{running.clock}  all done{told}")
     return dead
 
 
-def kill_one(job: Job, writers: Mapping[str, Writer], started: float) -> Dead:
+class Running:
+    """The processes of a run. On a cluster its services are one more, which nobody counts on to end."""
+
+    def __init__(self, job: Job, cluster: SparkCluster | None, started: float) -> None:
+        self.job, self.started = job, started
+        place, logs, master = job.place.base, job.folder / "logs", "" if cluster is None else cluster.url
+        self.writers = {
+            stream: Writer(stream, place, logs, offset, master) for stream, offset in CLOCK_OFFSETS_MS.items()
+        }
+        self.processes: list[Process] = list(self.writers.values())
+        self.served = Served()
+        if cluster is not None:
+            command = [sys.executable, "-m", "demos.spark_services", place, master]
+            self.processes.append(Process(command, logs / "services.log", self.served))
+
+    @property
+    def clock(self) -> str:
+        return f"{time.monotonic() - self.started:4.0f} s"
+
+
+@dataclass
+class Served:
+    """What the services' job did: rounds in which there was something to do, and (table, service)."""
+
+    rounds: int = 0
+    done: set[tuple[str, str]] = field(default_factory=set)
+
+    def note(self, what: dict[str, object]) -> None:
+        if "served" in what:
+            self.rounds += 1
+            services = what["services"]
+            assert isinstance(services, list)
+            self.done |= {(str(what["served"]), service) for service in services}
+
+    def enough(self) -> bool:
+        """Whether both tables were compacted, cleaned and archived."""
+        wanted = {(t, service) for t in (WIDE, STATUS) for service in ("compact", "clean", "archive")}
+        return wanted <= self.done
+
+
+def kill_one(running: Running) -> Dead:
     """Kill a writer inside a transaction, after half of its batches, and start it again."""
-    victim = writers[KILLED]
+    job, victim = running.job, running.writers[KILLED]
     status = job.path(STATUS)
-    watch(job, writers, lambda: len(victim.said.batches) >= job.files // 2, started)
+    watch(running, lambda: len(victim.said.batches) >= job.files // 2)
     for _ in range(KILLS_MAX):
         victim.kill_when(lambda: bool(open_transactions(status, KILLED)), TIME_LIMIT_S)
         dead = {name: open_transactions(job.path(name), KILLED) for name in (WIDE, STATUS)}
         done = len(victim.said.batches)
         left = sorted(set().union(*dead.values()))
         print(
-            f"{_clock(started)}  kill -9 {victim.pid} ({KILLED}), which leaves behind"
+            f"{running.clock}  kill -9 {victim.pid} ({KILLED}), which leaves behind"
             f" {', '.join(left) or 'nothing'}; started again",
             flush=True,
         )
         victim.start()
         if left:
             return dead
-        watch(job, writers, lambda done=done: len(victim.said.batches) > done, started)
+        watch(running, lambda done=done: len(victim.said.batches) > done)
     raise CheckFailed(f"{KILLS_MAX} kills, and never inside a transaction")
 
 
-def watch(job: Job, writers: Mapping[str, Writer], until: object, started: float) -> None:
-    """Print a line of progress every few seconds until ``until()``; fail when a writer or an index does."""
-    assert callable(until)
+def kill_host(running: Running, cluster: SparkCluster) -> Dead:
+    """Kill a worker host with all that runs there, inside a transaction whose rows executors write.
+
+    Nothing is started again: Spark runs the tasks on the other host, and no transaction is given up.
+    """
+    job, host = running.job, cluster.workers[0]
+    watch(running, lambda: len(running.writers[KILLED].said.batches) >= job.files // 2)
+    watch(running, lambda: bool(open_transactions(job.path(WIDE), KILLED)))
+    host.kill()
+    print(
+        f"{running.clock}  kill -9 for all that runs on host {host.name}, while {KILLED} was writing",
+        flush=True,
+    )
+    return {WIDE: frozenset(), STATUS: frozenset()}
+
+
+def watch(running: Running, until: Callable[[], bool]) -> None:
+    """Print a line of progress every few seconds until ``until()``; fail when a process or an index does."""
     next_line = time.monotonic() + PROGRESS_EVERY_S
     while not until():
-        for writer in writers.values():
-            writer.check()
-        job.builds.check()
-        if time.monotonic() - started > TIME_LIMIT_S:
+        for process in running.processes:
+            process.check()
+        running.job.builds.check()
+        if time.monotonic() - running.started > TIME_LIMIT_S:
             raise CheckFailed(f"not done after {TIME_LIMIT_S} s")
         if time.monotonic() >= next_line:
-            print(_clock(started) + "".join(_progress(w) for w in writers.values()), flush=True)
+            print(running.clock + "".join(map(_progress, running.writers.values())), flush=True)
             next_line += PROGRESS_EVERY_S
         time.sleep(0.2)
 
@@ -236,10 +358,6 @@ def _progress(writer: Writer) -> str:
     said = writer.said
     state = "done" if said.ended else f"{len(said.batches):3} batches" if said.batches else "starting"
     return f"  {writer.stream}: {state:<11} {said.rows:>9,} rows"
-
-
-def _clock(started: float) -> str:
-    return f"{time.monotonic() - started:4.0f} s"
 
 
 # ---------------------------------------------------------------- afterwards

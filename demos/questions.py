@@ -113,7 +113,7 @@ def _far_flights(wide: pa.Table, settled: pa.ChunkedArray) -> Question:
     return Question(f"farther than {limit:,} miles", asked, rows)
 
 
-def ask(path: Path, question: Question, *, indexes: bool = True) -> Reading:
+def ask(path: str | Path, question: Question, *, indexes: bool = True) -> Reading:
     """Answer it, with ``indexes`` or, as Hudi's option says, without any skipping of files.
 
     Raises ``WrongAnswer`` for rows that are not the expected ones.

@@ -9,13 +9,12 @@ the batch is; running N again finds the files below N, drops the same rows and w
 
 from __future__ import annotations
 
-import os
 from itertools import repeat
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.fs as fs
 import pyarrow.parquet as pq
 
 from demos.flights import KEY
@@ -24,11 +23,10 @@ _NEVER = np.iinfo(np.int64).min
 
 
 class SentBefore:
-    """The state of one stream in one folder, for the one process that runs this stream."""
+    """The state of one stream in files of its own, for the one process that runs this stream."""
 
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._folder = folder
+    def __init__(self, files: fs.FileSystem) -> None:
+        self._files = files
         self._newest: dict[str, int] = {}
         self._next_batch = 0
 
@@ -51,20 +49,21 @@ class SentBefore:
         if batch_id < self._next_batch:
             self._newest, self._next_batch = {}, 0
         for earlier in range(self._next_batch, batch_id):
-            stored = pq.read_table(self._path(earlier))
+            stored = pq.read_table(_name(earlier), filesystem=self._files)
             self._newest.update(zip(stored["key"].to_pylist(), stored["time"].to_pylist(), strict=True))
         self._next_batch = batch_id
 
     def _remember(self, batch_id: int, keys: np.ndarray, times: np.ndarray) -> None:
         self._newest.update(zip(keys, times.tolist(), strict=True))
-        path = self._path(batch_id)
-        started = path.with_suffix(".started")
-        pq.write_table(pa.table({"key": pa.array(keys, pa.string()), "time": times}), started)
-        os.replace(started, path)
+        rows = pa.table({"key": pa.array(keys, pa.string()), "time": times})
+        started = f"{_name(batch_id)}.started"
+        pq.write_table(rows, started, filesystem=self._files)
+        self._files.move(started, _name(batch_id))
         self._next_batch = batch_id + 1
 
-    def _path(self, batch_id: int) -> Path:
-        return self._folder / f"batch-{batch_id:06d}.parquet"
+
+def _name(batch_id: int) -> str:
+    return f"batch-{batch_id:06d}.parquet"
 
 
 def _key_texts(events: pa.Table) -> np.ndarray:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import mainstem
 from mainstem.lsm_archive.reader import Archive
-from mainstem.storage.local import LocalStorage
 from mainstem.timeline.instant import CLEAN, COMMIT
 
 
@@ -30,11 +29,11 @@ class ServicesDone:
         )
 
 
-def services_done(path: Path) -> ServicesDone:
+def services_done(path: str | Path) -> ServicesDone:
     """Count them; nobody may be writing."""
     table = mainstem.open_table(path)
     active = {(i.requested, i.action) for i in table.timeline()}
-    archived = {(i.requested, i.action) for i in Archive.load(LocalStorage(table.path)).instants()}
+    archived = {(i.requested, i.action) for i in Archive.load(table.opened.seams.storage).instants()}
     actions = Counter(action for _, action in active | archived)
     slices = table.file_slices()
     return ServicesDone(

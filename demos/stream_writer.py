@@ -1,6 +1,9 @@
 """One of the demo's writers: a process with one Spark streaming query that writes both tables.
 
-    python -m demos.stream_writer STREAM FOLDER CLOCK_OFFSET_MS
+    python -m demos.stream_writer STREAM PLACE CLOCK_OFFSET_MS [MASTER]
+
+PLACE is a folder or a prefix of a bucket (``demos.places``). With MASTER its tasks run on that Spark cluster,
+which does the services, too (``demos.spark_services``); without it they run in this process.
 
 Says what it does on standard output, one JSON object per line: {"writing": table, "batch": id},
 {"wrote": table, "batch": id, "rows": n, "status": s}, {"ended": true}.
@@ -10,7 +13,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -24,6 +26,7 @@ from demos.flights import (
     event_time_column,
     wide_columns,
 )
+from demos.places import Place
 from demos.sent_before import SentBefore
 from demos.speaking import end_with_parent, say
 
@@ -31,12 +34,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 WIDE, STATUS = "wide", "status"
+QUICK_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 #: Services run beside every stream, which is the default; so that a short job sees much of them:
 SERVICES = {
     "hoodie.compact.inline.max.delta.commits": 5,
     "hoodie.clean.commits.retained": 3,
     "hoodie.keep.min.commits": 6,
     "hoodie.keep.max.commits": 10,
+    # In a store instants of the status table, which others might write too, stay for half an hour otherwise.
+    "hoodie.mainstem.archive.rest_ms": 3_000,
 }
 
 
@@ -62,21 +68,29 @@ def table_options(name: str, clock_offset_ms: int) -> dict[str, object]:
     }
 
 
-def start_spark(stream: str) -> SparkSession:
-    """A small Spark: three of them share two cores."""
+def start_spark(
+    name: str, place: Place, master: str = "", *, executors: int = 2, host: str = "127.0.0.1"
+) -> SparkSession:
+    """A small Spark: three of them share two cores. On a cluster of two hosts each has one executor, and if a
+    host is lost, the other one has both; ``host``: the driver's address there."""
     from pyspark.sql import SparkSession
 
     settings = {
+        **place.spark_settings(),
         "spark.ui.enabled": "false",
         "spark.driver.memory": "1g",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "spark.driver.host": host,
+        "spark.driver.bindAddress": host,
+        "spark.driver.extraJavaOptions": QUICK_JVM,
+        "spark.executor.extraJavaOptions": QUICK_JVM,
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.streaming.numRecentProgressUpdates": "1",
+        "spark.executor.memory": "512m",
+        "spark.executor.cores": "1",
+        "spark.cores.max": str(executors),
     }
-    builder = SparkSession.builder.master("local[1,4]").appName(stream)
+    builder = SparkSession.builder.master(master or "local[1,4]").appName(name)
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
@@ -85,11 +99,11 @@ def start_spark(stream: str) -> SparkSession:
 class BatchWriter:
     """The function of ``foreachBatch``: every event to one table, the newest to the other."""
 
-    def __init__(self, stream: str, folder: Path, clock_offset_ms: int) -> None:
+    def __init__(self, stream: str, place: Place, given: Mapping[str, object]) -> None:
         self._stream = stream
-        self._folder = folder
-        self._options = options(stream, clock_offset_ms)
-        self._sent = SentBefore(folder / "sent" / stream)
+        self._place = place
+        self._options = given
+        self._sent = SentBefore(place.files("sent", stream))
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         events = batch.toArrow()
@@ -103,7 +117,7 @@ class BatchWriter:
         from mainstem import spark as ms
 
         say(writing=table, batch=batch_id)
-        outcome = ms.write_batch(rows, str(self._folder / table), options=self._options | more)
+        outcome = ms.write_batch(rows, self._place.path(table), options={**self._options, **more})
         say(wrote=table, batch=batch_id, rows=outcome.rows, status=outcome.status)
 
 
@@ -118,16 +132,17 @@ def full_width(events: pa.Table, stream: str) -> pa.Table:
     return pa.table(columns, schema=WIDE_SCHEMA)
 
 
-def main(stream: str, folder: Path, clock_offset_ms: int) -> None:
+def main(stream: str, place: Place, clock_offset_ms: int, master: str = "") -> None:
     from mainstem.spark.types import spark_schema
 
     end_with_parent()
-    spark = start_spark(stream)
+    spark = start_spark(stream, place, master)
+    given = options(stream, clock_offset_ms) | {"hoodie.table.services.enabled": str(not master).lower()}
     source = spark.readStream.schema(spark_schema(event_schema(stream)))
-    events = source.option("maxFilesPerTrigger", 1).parquet(str(folder / "events" / stream))
+    events = source.option("maxFilesPerTrigger", 1).parquet(place.for_spark("events", stream))
     query = (
-        events.writeStream.foreachBatch(BatchWriter(stream, folder, clock_offset_ms))
-        .option("checkpointLocation", str(folder / "checkpoints" / stream))
+        events.writeStream.foreachBatch(BatchWriter(stream, place, given))
+        .option("checkpointLocation", place.for_spark("checkpoints", stream))
         .trigger(availableNow=True)
         .start()
     )
@@ -137,4 +152,4 @@ def main(stream: str, folder: Path, clock_offset_ms: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
+    main(sys.argv[1], Place(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:])

@@ -131,9 +131,9 @@ class Writer(Process):
 
     said: Said
 
-    def __init__(self, stream: str, folder: Path, clock_offset_ms: int) -> None:
-        command = [sys.executable, "-m", "demos.stream_writer", stream, str(folder), str(clock_offset_ms)]
-        super().__init__(command, folder / "logs" / f"{stream}.log", Said())
+    def __init__(self, stream: str, place: str, logs: Path, clock_offset_ms: int, master: str = "") -> None:
+        command = [sys.executable, "-m", "demos.stream_writer", stream, place, str(clock_offset_ms)]
+        super().__init__(command + [master] * bool(master), logs / f"{stream}.log", Said())
         self.stream = stream
         self.clock_offset_ms = clock_offset_ms
 

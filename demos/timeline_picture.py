@@ -22,10 +22,10 @@ from pathlib import Path
 
 import mainstem
 from mainstem.formats.avro_container import decode_container
+from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.lsm_archive.reader import Archive
 from mainstem.options import WRITER_NAME
 from mainstem.storage import paths
-from mainstem.storage.local import LocalStorage
 from mainstem.timeline.commit_metadata import STREAM_KEY, CommitMetadata, decode_commit
 from mainstem.timeline.instant import COMPLETED, DELTACOMMIT, ROLLBACK, Instant
 
@@ -112,8 +112,8 @@ def read_spans(table: mainstem.Table, dead: Mapping[str, str]) -> list[Span]:
         elif instant.action in (DELTACOMMIT, ROLLBACK):
             name = paths.timeline_file(instant.file_name)
             with suppress(FileNotFoundError):  # archived since
-                spans |= _spans(instant, name, (Path(table.path) / name).read_bytes(), dead)
-    archive = Archive.load(LocalStorage(table.path))
+                spans |= _spans(instant, name, _read(table, name), dead)
+    archive = Archive.load(table.opened.seams.storage)
     for old in archive.instants():
         if old.action in (DELTACOMMIT, ROLLBACK):
             instant = Instant(old.requested, old.action, COMPLETED, old.completion)
@@ -122,11 +122,15 @@ def read_spans(table: mainstem.Table, dead: Mapping[str, str]) -> list[Span]:
     return sorted(spans.values(), key=lambda span: span.instant)
 
 
+def _read(table: mainstem.Table, name: str) -> bytes:
+    return table.opened.seams.storage.read(name, max_bytes=TIMELINE_FILE_BYTES_MAX)
+
+
 def _open_span(table: mainstem.Table, instant: Instant) -> Span:
     writer = UNKNOWN_WRITER
     name = paths.timeline_file(instant.file_name)
     with suppress(FileNotFoundError, mainstem.CorruptTable):  # still empty, or ended meanwhile
-        writer = _writer(decode_commit((Path(table.path) / name).read_bytes(), path=name))
+        writer = _writer(decode_commit(_read(table, name), path=name))
     return Span(writer, instant.requested, PENDING, instant_ms(instant.requested), None)
 
 
@@ -163,7 +167,8 @@ def _slice_lines(table: mainstem.Table, spans: Sequence[Span]) -> Iterable[Slice
             span = completed.get(log.instant) if log else None
             if span is None or span.end_ms is None:
                 continue
-            size += (Path(table.path) / piece.partition / name).stat().st_size
+            info = table.opened.seams.storage.stat(f"{piece.partition}/{name}".lstrip("/"))
+            size += info.size if info else 0
             logs.append((span.end_ms, span.writer))
         label = f"{piece.partition} {piece.file_id[:8]}".strip()
         has_base = piece.base_file is not None

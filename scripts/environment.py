@@ -63,7 +63,7 @@ FLINK = sys.version_info < (3, 13)
 ENGINES, SPARK = (("spark", "flink"), ("pyspark[sql]==4.1.*",)) if FLINK else (("spark",), ())
 GROUPS = {
     "demo": Group(
-        ".venv", (*ENGINES, "demo"), SPARK, note=f"package, {' and '.join(ENGINES)}, the demos' data"
+        ".venv", (*ENGINES, "demo", "s3"), SPARK, note=f"package, {' and '.join(ENGINES)}, the demos' data"
     ),
     # The model alone is used, by NumPy: what the package needs to run it its own way is PyTorch.
     "memory": Group(

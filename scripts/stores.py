@@ -1,4 +1,6 @@
-"""Install the object stores that `make stores` needs into `.venv-stores`; what is there is left alone.
+"""Install the object stores that `make stores` needs into `.venv-stores`, or where `MAINSTEM_STORES` points.
+
+What is there is left alone.
 
     python scripts/stores.py                      all of them
     python scripts/stores.py minio spark-s3a      what is named
@@ -17,7 +19,7 @@ import urllib.request
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-FOLDER = Path(__file__).resolve().parents[1] / ".venv-stores"
+FOLDER = Path(os.environ.get("MAINSTEM_STORES", Path(__file__).resolve().parents[1] / ".venv-stores"))
 GO = {
     "minio": "github.com/minio/minio@latest",
     "versitygw": "github.com/versity/versitygw/cmd/versitygw@v1.8.0",

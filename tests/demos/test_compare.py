@@ -28,6 +28,13 @@ def test_equal_tables_have_no_difference_in_whatever_order_rows_come() -> None:
     assert differences(_table(ROWS[::-1]), _table(ROWS)) == []
 
 
+def test_no_rows_are_equal_to_no_rows() -> None:
+    none = pa.table([pa.chunked_array([], field.type) for field in SCHEMA], schema=SCHEMA)
+    assert differences(none, none) == []
+    (line,) = differences(none, _table(ROWS))
+    assert line.startswith("0 rows, expected 3")
+
+
 @pytest.mark.parametrize(("row", "value"), [(0, 6), (0, None), (1, 0)])
 def test_a_changed_cell_is_named_with_its_key(row: int, value: int | None) -> None:
     changed = [{**r, "delay": value} if i == row else r for i, r in enumerate(ROWS)]

@@ -93,7 +93,7 @@ def test_an_environment_that_is_up_to_date_is_left_alone(
     monkeypatch.setattr(script, "java_home", lambda: Path())
     script.install(["demo"])
     engines, pinned = ("flink,", ["pyspark[sql]==4.1.*"]) if sys.version_info < (3, 13) else ("", [])
-    assert calls == [["-e", f".[demo,{engines}spark]", *pinned]]
+    assert calls == [["-e", f".[demo,{engines}s3,spark]", *pinned]]
     script.install(["demo"])
     assert len(calls) == 1
     settings = tmp_path / "pyproject.toml"
@@ -101,7 +101,7 @@ def test_an_environment_that_is_up_to_date_is_left_alone(
     script.install(["demo"])
     assert len(calls) == 1  # nothing that pip would see has changed
     script.install(["dev"])  # and what was there before takes part in the resolution
-    assert calls[1:] == [["-e", f".[demo,dev,{engines}spark,zookeeper]", *pinned]]
+    assert calls[1:] == [["-e", f".[demo,dev,{engines}s3,spark,zookeeper]", *pinned]]
     settings.write_text(settings.read_text().replace('name = "p"', 'name = "q"'))
     script.install(["demo", "dev"])
     assert len(calls) == 3

@@ -18,6 +18,7 @@ import mainstem
 from demos import flights
 from demos.compare import differences
 from demos.main_job import create_tables
+from demos.places import Place
 from demos.sent_before import SentBefore
 from demos.stream_writer import STATUS, WIDE, full_width
 
@@ -42,7 +43,7 @@ def _kept(sent: SentBefore, batch_id: int, *rows: tuple[int, int]) -> list[tuple
 
 
 def test_older_events_are_dropped_and_newer_or_repeated_ones_sent(tmp_path: Path) -> None:
-    sent = SentBefore(tmp_path)
+    sent = SentBefore(Place(tmp_path).files())
     assert _kept(sent, 0, (1, 50), (2, 50), (1, 40)) == [(1, 50), (2, 50)]
     assert _kept(sent, 1, (1, 45), (2, 50), (3, 1)) == [(2, 50), (3, 1)]
     assert _kept(sent, 2, (1, 60), (1, 55), (3, 0)) == [(1, 60)]
@@ -50,12 +51,12 @@ def test_older_events_are_dropped_and_newer_or_repeated_ones_sent(tmp_path: Path
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_batch_run_again_keeps_the_same_rows(tmp_path: Path, restarted: bool) -> None:
-    sent = SentBefore(tmp_path)
+    sent = SentBefore(Place(tmp_path).files())
     _kept(sent, 0, (1, 10))
     first = _kept(sent, 1, (1, 30), (2, 5))
     assert first == [(1, 30), (2, 5)]
     if restarted:
-        sent = SentBefore(tmp_path)
+        sent = SentBefore(Place(tmp_path).files())
     assert _kept(sent, 1, (1, 30), (2, 5)) == first
     assert _kept(sent, 2, (1, 20), (2, 6)) == [(2, 6)]
 
@@ -65,11 +66,11 @@ def test_streams_interleaved_at_random_with_replays_give_what_pandas_expects(
 ) -> None:
     events = flights.make_events(flights.read_flights(days=20))
     flights.write_files(events, tmp_path / "events", files=6)
-    create_tables(tmp_path)
+    create_tables(Place(tmp_path))
     wide = mainstem.open_table(tmp_path / WIDE)
     status = mainstem.open_table(tmp_path / STATUS, {"hoodie.time.generator.max_expected_clock_skew_ms": 0})
     chance = random.Random(7)
-    sent = {stream: SentBefore(tmp_path / "sent" / stream) for stream in flights.STREAMS}
+    sent = {stream: SentBefore(Place(tmp_path).files("sent", stream)) for stream in flights.STREAMS}
     turns = [stream for stream in flights.STREAMS for _ in range(6)]
     chance.shuffle(turns)
     done = dict.fromkeys(flights.STREAMS, 0)
@@ -79,7 +80,7 @@ def test_streams_interleaved_at_random_with_replays_give_what_pandas_expects(
         rows = pq.read_table(tmp_path / "events" / stream / f"events-{batch_id:04d}.parquet")
         if chance.random() < 0.3:  # killed after this, and started again
             sent[stream].keep(rows, batch_id)
-            sent[stream] = SentBefore(tmp_path / "sent" / stream)
+            sent[stream] = SentBefore(Place(tmp_path).files("sent", stream))
         wide.upsert(full_width(sent[stream].keep(rows, batch_id), stream))
         status.upsert(rows.select(flights.STATUS_SCHEMA.names))
     for table, expected in (

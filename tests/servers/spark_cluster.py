@@ -44,6 +44,9 @@ class SparkCluster:
             "SPARK_HOME": str(spark_home()),
             "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": str(ROOT),
+            # Daemons that do little: they start sooner, and take less.
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
             "SPARK_LOCAL_IP": host.address,
             **more,
         }
