@@ -16,8 +16,9 @@ ROOT = Path(__file__).resolve().parents[1]
 MAKE = """#!/usr/bin/env bash
 echo "$@" >>"$CALLS"
 notes=${!#}; notes=${notes#ARGS=--outcomes }
-case "$2" in test | versions | interop) mkdir -p "$notes"; touch "$notes/ended-1" ;; esac
+case "$2" in test | versions | stores | interop) mkdir -p "$notes"; touch "$notes/ended-1" ;; esac
 case "$2" in
+stores) touch "$notes/ended-"{2,3,4} ;;
 test) touch "$notes/ended-"{2,3,4,5}; eval "$FAILS" ;;
 again) [ "$(cat "${notes#ARGS=@}")" != broken ] ;;
 chaos) [ -z "${CHAOS:-}" ] ;;
@@ -25,7 +26,7 @@ lint) [ -z "${LINT:-}" ] ;;
 docs) [ -z "${DOCS:-}" ] ;;
 esac
 """
-PARTS = ["lint", "docs", "test", "versions", "interop", "chaos"]
+PARTS = ["lint", "docs", "test", "versions", "stores", "interop", "chaos"]
 ONE = 'echo one >>"$notes/again"; exit 2'
 
 
@@ -43,7 +44,7 @@ def run(tmp_path: Path, fails: str, **more: str) -> tuple[bool, str, list[str]]:
 
 def test_what_fails_once_and_passes_alone_is_told_at_the_end(tmp_path):
     passed, said, calls = run(tmp_path, 'echo one >>"$notes/again"; echo two >>"$notes/again"; exit 2')
-    assert passed and calls == ["lint", "docs", "test", "again", "again", "versions", "interop", "chaos"]
+    assert passed and calls == ["lint", "docs", "test", "again", "again", "versions", "stores", "interop", "chaos"]
     assert "== make test: FAILED ONCE, runs again alone:  one" in said
     told = [f"== FAILED ONCE, PASSED ALONE: test: {name}" for name in ("one", "two")]
     assert said.splitlines()[-3:-1] == told
@@ -73,7 +74,7 @@ def test_what_fails_once_and_passes_alone_is_told_at_the_end(tmp_path):
 def test_everything_else_fails_the_run(tmp_path, fails):
     passed, said, calls = run(tmp_path, fails)
     assert not passed and "== failed: test " in said
-    assert calls[-3:] == ["versions", "interop", "chaos"], "all checks are run"
+    assert calls[-4:] == ["versions", "stores", "interop", "chaos"], "all checks are run"
 
 
 def test_chaos_is_never_repeated(tmp_path):
