@@ -9,10 +9,11 @@ before them. The user is that of the Kerberos ticket, else ``HADOOP_USER_NAME``,
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Mapping
 from typing import Any
 
-from mainstem.errors import Invalid, Unsupported
+from mainstem.errors import Invalid, Unavailable, Unsupported
 from mainstem.forks import Mutex
 from mainstem.storage.location import Location
 
@@ -41,7 +42,7 @@ def open_client(location: Location) -> Any:
     """The client of the library hdfs-native for a cluster; the tables of a cluster share it.
 
     Raises ``Unsupported`` where the library is not installed, ``Invalid`` for a cluster that is not
-    described.
+    described, ``Unavailable`` for a name node whose host nobody knows.
     """
     try:
         import hdfs_native
@@ -56,6 +57,7 @@ def open_client(location: Location) -> Any:
         if client is None:
             while len(_clients) >= _CLIENTS_MAX:
                 del _clients[next(iter(_clients))]
+            _check_host(location)
             url = f"{SCHEME}://{location.authority}" if location.authority else None
             try:
                 client = hdfs_native.Client(url, dict(location.options))
@@ -68,3 +70,16 @@ def open_client(location: Location) -> Any:
                 ) from error
             _clients[key] = client
     return client
+
+
+def _check_host(location: Location) -> None:
+    """A wrong name is said at once: the library would look it up again for three minutes."""
+    host, _, port = location.authority.rpartition(":")
+    if not host or not port.isdigit():
+        return  # a name service
+    try:
+        socket.getaddrinfo(host.strip("[]"), int(port))
+    except OSError as error:
+        raise Unavailable(
+            f"the name node's host {host!r} is not known: {error}", table=location.base
+        ) from error

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import os
 import pickle
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ import pytest
 
 import mainstem
 from mainstem.api.given_options import shared_location
-from mainstem.errors import Invalid, Unsupported
+from mainstem.errors import Invalid, Unavailable, Unsupported
 from mainstem.storage.backends import BACKENDS, location_of, names_place, storage_of
 from mainstem.storage.folder_storage import FolderStorage
 from mainstem.storage.local import LocalStorage
@@ -97,6 +98,14 @@ def test_a_url_with_credentials_is_refused_and_not_repeated(url: str) -> None:
     with pytest.raises(Invalid, match="which would end in logs and plans") as raised:
         mainstem.open_table(url)
     assert "hidden" not in str(raised.value)
+
+
+def test_a_name_node_whose_host_nobody_knows_is_not_waited_for() -> None:
+    pytest.importorskip("hdfs_native")
+    began = time.monotonic()
+    with pytest.raises(Unavailable, match=r"the name node's host 'no-such-host\.invalid' is not known"):
+        mainstem.open_table("hdfs://no-such-host.invalid:8020/t")
+    assert time.monotonic() - began < 60
 
 
 def test_a_path_object_of_a_url_is_refused_as_well(tmp_path, monkeypatch) -> None:
