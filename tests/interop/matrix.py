@@ -178,9 +178,10 @@ def page(store: str, by_cell: Results) -> str:
     failed = [r for r in results if r.problem]
     crossed = sum(r.overlaps or 0 for r in results)
     every = all_cells([store])
-    whole = "every cell" if len(results) == len(every) else f"{len(results)} of {len(every)} cells"
+    some = f"{len(results)} of {len(every)} cells (empty: not run)"
+    whole = "every cell" if len(results) == len(every) else some
     lines = [
-        f"### {TITLES[store]}",
+        f"## {TITLES[store]}",
         "",
         f"Last run: {dt.datetime.now(dt.UTC):%Y-%m-%d}, revision {', '.join(revisions)}: {whole},"
         f" {len(failed)} of them differ; {sum(r.queries for r in results)} queries"
@@ -226,7 +227,9 @@ def _cells(kind: Kind, results: Results) -> list[str]:
 
 
 def _revision() -> str:
-    shown = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    shown = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--exclude", "*"], cwd=ROOT, capture_output=True, text=True
+    )
     return shown.stdout.strip() or "unknown"
 
 
