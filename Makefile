@@ -147,6 +147,7 @@ crash: setup-dev ## every action killed at every step, on a disk and at every re
 	@$(ENVIRONMENT) run dev -- -m tests.crash.crash_matrix --store renames --roles 1 $(if $(SEED),--seed $(SEED)) $(ARGS)
 	@$(ENVIRONMENT) run dev -- -m tests.crash.vector_matrix
 	@$(ENVIRONMENT) run dev -- -m tests.crash.vector_matrix --store objects
+	@CRASH_EVERY=1 $(ENVIRONMENT) run dev -- -m pytest tests/crash/test_crash_in_stores.py -k "creator or committer" -q
 	@$(ENVIRONMENT) run dev -- -m tests.crash.interrupt_matrix $(if $(SEED),--seed $(SEED))
 	@$(ENVIRONMENT) run dev -- -m tests.crash.interrupted_writers $(if $(SEED),$(SEED),1) 20 30 40
 

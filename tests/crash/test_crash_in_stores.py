@@ -3,11 +3,12 @@ or left over; also if the last request of the dead arrives when others have gone
 
 Method: a sample of ``tests.crash.crash_matrix`` and ``vector_matrix`` with ``--store``, on tables that
 mainstem writes alone and on tables that take the lock, and on a store that renames; the whole is ``make
-crash``. Then creators of a table and a committer of Flink's, killed at requests.
+crash``, which also kills creators of a table and a committer of Flink's at each request (``CRASH_EVERY=1``).
 """
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ import mainstem
 from mainstem.errors import Invalid, MainstemError
 from mainstem.flink.committer import Committer
 from mainstem.storage import paths
+from mainstem.writers import leftovers as writers_leftovers
 from tests.crash import crash_worker
 from tests.crash.bodies import BODIES, Death, current, place
 from tests.crash.crash_matrix import (
@@ -74,12 +76,20 @@ def run() -> Iterator[Run]:
         yield call
 
 
+def test_the_matrix_finds_what_nobody_sweeps(run: Run, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(writers_leftovers, "sweep_abandoned", lambda storage, now_ms: None)
+    matrix = Matrix(run, tmp_path, random.Random(1))
+    matrix.action("upsert", 20, roles=1)
+    assert any("own file probe-" in line for line in matrix.broken)
+
+
 def test_whatever_request_a_refresh_of_vectors_dies_at_a_whole_version_serves(run, tmp_path: Path) -> None:
     check(run, tmp_path, "refresh_vector_index", 19)
 
 
 def deaths(run: Run, action: str, template: Path, folder: Path, every: int) -> Iterator[tuple[Death, Path]]:
-    """A copy of the table for each ``every``-th death of an action."""
+    """A copy of the table for each ``every``-th death of an action; in ``make crash`` for each."""
+    every = int(os.environ.get("CRASH_EVERY", every))
     whole = folder / "whole"
     shutil.copytree(template, whole)
     steps = run(action, whole)["steps"]

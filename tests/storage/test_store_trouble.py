@@ -18,7 +18,7 @@ import mainstem
 from mainstem.errors import Invalid, Unavailable
 from mainstem.storage.object_store import ObjectStorage
 from mainstem.storage.probe import probe
-from tests.servers.small_s3 import SmallS3
+from tests.servers.small_s3 import Fault, SmallS3
 from tests.storage.store_contract import CONTRACT
 
 FEW = {"retries": "3", "retry_timeout_ms": "5000"}
@@ -125,6 +125,31 @@ def test_throttling_is_waited_out(server: SmallS3, storage: ObjectStorage, statu
     server.fail("PUT", "file", status, 99, text)
     with pytest.raises(OSError, match=f"PUT s3://bucket/t/file: .*{status}.* SlowDown: Please"):
         storage.put_new("file", b"1", durable=True)
+
+
+class Noting(SmallS3):
+    """Notes when requests come."""
+
+    times: list[float]
+
+    def fault(self, method: str, key: str) -> Fault | None:
+        self.times.append(time.monotonic())
+        return super().fault(method, key)
+
+
+def test_throttled_clients_pause_longer_and_longer_and_not_in_step() -> None:
+    pauses = []
+    with Noting() as server:
+        for name in ("one", "two"):
+            server.times = []
+            server.fail("PUT", name, 503, 5)
+            server.storage("t").put_new(name, b"1", durable=True)
+            times = server.times
+            pauses.append([after - before for before, after in zip(times, times[1:], strict=False)])
+    for found in pauses:
+        assert len(found) == 5 and min(found) > 0.05 and max(found[1:]) > found[0], pauses
+    # On a busy machine each is a little late, but not by what chance makes of them.
+    assert any(abs(one - two) > 0.02 for one, two in zip(*pauses, strict=True)), pauses
 
 
 def test_a_body_that_ends_early_is_never_taken_for_whole(server: SmallS3, storage: ObjectStorage) -> None:
