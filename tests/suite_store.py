@@ -94,13 +94,16 @@ class Server:
 
 
 def _started(name: str) -> Any:
+    from tests.servers import hdfs, object_stores
+
     if name == "hdfs":
-        from tests.servers.hdfs import Hdfs
-
-        return Hdfs()
-    from tests.servers import object_stores
-
-    return next(kind for kind in object_stores.SERVERS if kind.name == name)()
+        if not hdfs.installed():
+            raise pytest.UsageError(f"{hdfs.JARS} has no Hadoop, or Java is missing: make stores installs it")
+        return hdfs.Hdfs()
+    try:
+        return next(kind for kind in object_stores.SERVERS if kind.name == name)()
+    except object_stores.NoServer as error:
+        raise pytest.UsageError(str(error)) from None
 
 
 @contextmanager

@@ -179,6 +179,7 @@ def _large(count: int) -> pa.Table:
     )
 
 
+@pytest.mark.here("it fills the disk under the table")
 def test_a_full_file_system_is_said_and_the_table_goes_on_when_there_is_room(
     small_disk: Path, make
 ) -> None:
@@ -191,6 +192,7 @@ def test_a_full_file_system_is_said_and_the_table_goes_on_when_there_is_room(
     assert mainstem.open_table(path).scan().to_arrow().num_rows == 4
 
 
+@pytest.mark.here("it makes the disk under the table read-only")
 def test_a_read_only_file_system_can_be_read_and_refuses_writes_with_the_reason(
     small_disk: Path, make
 ) -> None:
@@ -208,6 +210,7 @@ def test_a_read_only_file_system_can_be_read_and_refuses_writes_with_the_reason(
     is_clear(str(caught.value), ("[Rr]ead-only file system",))
 
 
+@pytest.mark.here("it takes the disk's permission away")
 def test_a_folder_without_write_permission_refuses_writes_with_the_reason(table, path) -> None:
     if os.geteuid() == 0:
         pytest.skip("root writes everywhere; the read-only file system stands for this")

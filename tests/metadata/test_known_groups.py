@@ -21,7 +21,7 @@ from mainstem.options import GLOBAL_GROUPS, STATS_GROUPS
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from tests.services.city_table import QUICK, make, rows
-from tests.storage.steps import storage_at
+from tests.storage.steps import storage_at, store_kind
 
 pytestmark = pytest.mark.supports("Indexes", "builds: listed, built, rebuilt and dropped while writers run")
 
@@ -51,7 +51,7 @@ def check(table: mainstem.Table) -> None:
 
 
 def listings(monkeypatch) -> list[str]:
-    kind = type(storage_at("/"))
+    kind = store_kind()
     real, seen = kind.names, []
 
     def names(self, folder: str, **which: str) -> list[str]:

@@ -29,7 +29,7 @@ from tests.golden_tables.tables import expectations, unpack
 from tests.metadata.java_records import as_java
 from tests.metadata.metadata_tables import WITH_METADATA, WITH_RECORDS, java_records, metadata_of, record_text
 from tests.services.city_table import make, rows
-from tests.storage.steps import Proxy, storage_at
+from tests.storage.steps import Opening, storage_at
 
 INDEXES = pytest.mark.supports("Indexes", "metadata table: every partition of Java Hudi 1.0 to 1.2 (read)")
 
@@ -81,18 +81,6 @@ def check_groups(table: MetadataTable, partition: str) -> None:
         assert set(groups.tolist()) <= {group_index(found.file_id)}
 
 
-class Counted(Proxy):
-    """Notes which files are opened."""
-
-    def __init__(self, base: str) -> None:
-        super().__init__(storage_at(base))
-        self.opened: list[str] = []
-
-    def view(self, path: str) -> memoryview:
-        self.opened.append(path)
-        return self.inner.view(path)
-
-
 def filtered(table: MetadataTable, partition: str, wanted: Sequence[str]) -> list[dict]:
     rows = table.read(partition)
     return rows.filter(pc.is_in(rows["key"], value_set=pa.array(wanted, pa.string()))).to_pylist()
@@ -108,7 +96,7 @@ def test_look_ups_find_the_keys_in_the_file_groups_that_their_hashes_name(name: 
         for wanted in (every[:1], every[::3], ["no such key", "k\udcff".encode("utf-8", "replace").decode()]):
             found = whole.lookup(partition, pa.array(wanted))
             assert sorted(map(str, found.to_pylist())) == sorted(map(str, filtered(whole, partition, wanted)))
-        storage = Counted(str(path))
+        storage = Opening(storage_at(path))
         metadata_of(path, storage).lookup(partition, pa.array(every[:1]))
         groups = {Path(p).name.lstrip(".").split("_")[0] for p in storage.opened}
         assert len(groups) == 1
@@ -116,7 +104,7 @@ def test_look_ups_find_the_keys_in_the_file_groups_that_their_hashes_name(name: 
 
 def test_a_prefix_of_a_secondary_key_opens_one_file_group(unpacked: Path) -> None:
     path = unpack("mdt_all", unpacked)
-    storage = Counted(str(path))
+    storage = Opening(storage_at(path))
     table = metadata_of(path, storage)
     partition = "secondary_index_idx_sec"
     every = table.read(partition)["key"].combine_chunks()

@@ -18,7 +18,7 @@ import mainstem
 from mainstem.errors import Invalid, Unsupported
 from mainstem.readers.queries import snapshot
 from mainstem.readers.queries.scan_plan import ScanPlan
-from tests.storage.steps import Proxy, storage_at
+from tests.storage.steps import Proxy, storage_at, store_kind
 
 pytestmark = pytest.mark.versions
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("ts", pa.int64()), ("name", pa.string())])
@@ -185,7 +185,7 @@ def test_nothing_is_read_before_a_dataset_is_asked(table, monkeypatch):
     def read(*given):
         raise AssertionError(given)
 
-    monkeypatch.setattr(type(storage_at("/")), "open_input", read)
+    monkeypatch.setattr(store_kind(), "open_input", read)
     assert table.dataset().filter(field("id") < 7).schema.names[-4:] == SCHEMA.names
 
 

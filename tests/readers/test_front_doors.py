@@ -17,7 +17,7 @@ import pytest
 import mainstem
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
-from tests.storage.steps import storage_at
+from tests.storage.steps import OPENING, storage_at
 
 pytestmark = pytest.mark.versions
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("name", pa.string())])
@@ -61,13 +61,16 @@ def rows(numbers: range, later: int = 0) -> pa.Table:
 @pytest.fixture
 def asked(path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str], list[str]], None]:
     """Checks ids that came out, and that the file group of their city alone was opened."""
-    opened, kind = set[str](), type(storage_at(path))
-    for name in ("view", "open_input"):
-        real = getattr(kind, name)
+    opened, storage = set[str](), storage_at(path)
+    kind = type(getattr(storage, "inner", storage))
+    for name in OPENING:
+        real = getattr(kind, name, None)
+        if real is None:
+            continue
 
-        def watched(self: Storage, file: str, real: Callable = real) -> object:
+        def watched(self: Storage, file: str, *more: object, real: Callable = real) -> object:
             opened.add(file.partition("/")[0])
-            return real(self, file)
+            return real(self, file, *more)
 
         monkeypatch.setattr(kind, name, watched)
 

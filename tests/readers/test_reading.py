@@ -421,6 +421,7 @@ def test_folders_without_end_are_refused(tmp_path):
     table.upsert(rows((1, "a", 1, "x")))
     deep = tmp_path / "t" / "/".join("d" * 1 for _ in range(40))
     deep.mkdir(parents=True)
+    (deep / "file").touch()
     with pytest.raises(CorruptTable, match="nested deeper"):
         table.scan().to_arrow()
 

@@ -100,7 +100,11 @@ class ShownFiles:
                 setattr(cls, verb, _looking(verb))
 
     def show_in(self, at: Location) -> None:
-        """Bind it to a folder of this machine, whose name is the table's from now on."""
+        """Bind it to a folder of this machine, whose name is the table's from now on.
+
+        Only a folder of temporary files: what is there is put on the server.
+        """
+        assert at.path.startswith(tempfile.gettempdir() + "/"), at
         self.base, self._place, self._at = at.base, at, at.path
         self._shown = _shown_at(at.path)
         self._shown.storages.add(self)

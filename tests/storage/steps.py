@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -28,6 +29,11 @@ def storage_at(place: str | os.PathLike[str]) -> Storage:
     return storage_of(location_of(place))
 
 
+def store_kind() -> Any:
+    """The class of the stores that paths lie in."""
+    return type(storage_at(os.path.join(tempfile.gettempdir(), "mainstem-no-table")))
+
+
 def entered(table: mainstem.Table) -> None:
     """On a store, put what a process had decided before it died, as whoever enters does."""
     if has_swaps(table.opened.seams.storage):
@@ -42,6 +48,29 @@ class Proxy:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
+
+
+#: the verbs that open a file's content, of which a store has some
+OPENING = ("view", "open_input", "open_final", "view_final", "final_ranges")
+
+
+class Opening(Proxy):
+    """Notes in ``opened`` which files are opened."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__(inner)
+        self.opened: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        found = super().__getattr__(name)
+        if name not in OPENING:
+            return found
+
+        def call(path: str, *given: Any, **named: Any) -> Any:
+            self.opened.append(path)
+            return found(path, *given, **named)
+
+        return call
 
 
 class Told(Proxy):
@@ -94,7 +123,7 @@ class Mortal(Proxy):
 
 def before_removing(do: Callable[[str], object]) -> AbstractContextManager[Any]:
     """Call ``do`` with the path before each file is removed, on all stores of paths in this process."""
-    kind = type(storage_at("/"))
+    kind = store_kind()
     real = kind.delete
 
     def delete(storage: Any, path: str) -> bool:
@@ -108,14 +137,15 @@ def before_removing(do: Callable[[str], object]) -> AbstractContextManager[Any]:
     return patch.multiple(kind, delete=delete, delete_all=delete_all)
 
 
-def naming_verb(storage: Any) -> str:
+def naming_verb(store: Any) -> str:
     """The verb by which ``publish.staging`` gives a private file its final name."""
-    return "link" if has_links(storage) else "rename_new" if has_renames(storage) else "put_new"
+    return "link" if has_links(store) else "rename_new" if has_renames(store) else "put_new"
 
 
 def before_naming(do: Callable[[str], object], *, after: bool = False) -> AbstractContextManager[Any]:
     """Call ``do`` with the final name before (or after) each private file gets it."""
-    kind, verb = type(storage_at("/")), naming_verb(storage_at("/"))
+    kind = store_kind()
+    verb = naming_verb(kind)
     real = getattr(kind, verb)
 
     def step(storage: Any, *given: Any, **named: Any) -> Any:
