@@ -10,7 +10,7 @@ without links: a single object, the gate, is swapped, and then the targets are p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,12 +21,17 @@ class Notes:
 
     ``foreign_seen``: another kind of writer (Java, say) was seen on this table. ``newest``: no instant may
     get this time or an earlier one, whatever the timeline shows ("": no limit). ``moved``: another section
-    may have entered since this process's latest one.
+    may have entered since this process's latest one; ``only_commits``: those that did decided delta commits
+    and nothing else. ``epoch``: of this look; after the epoch ``commits_from`` nothing but delta commits was
+    decided.
     """
 
     foreign_seen: bool = False
     newest: str = ""
     moved: bool = True
+    only_commits: bool = False
+    epoch: int = 0
+    commits_from: int = 1 << 62
 
 
 class Epoch(Protocol):
@@ -34,10 +39,22 @@ class Epoch(Protocol):
 
     #: as they were at the entry
     notes: Notes
+    #: whether ``listed`` is known without a look: since the listing of the section that this one repeats,
+    #: nothing but delta commits was decided
+    told: bool
+
+    @property
+    def ours(self) -> Sequence[str]:
+        """Names of files of the timeline that are known to be mainstem's."""
 
     @property
     def listed(self) -> Sequence[str] | None:
-        """The names in the timeline's folder, if the entry had to list them; else None."""
+        """The names in the timeline's folder, if the fence lists them itself; else None. Raises what
+        ``enter`` raises."""
+
+    @property
+    def decided(self) -> Mapping[str, bytes]:
+        """Contents of files that ``listed`` shows and that may not be visible yet."""
 
     def check(self) -> None:
         """Raises ``LeaseLost`` if another section entered since, ``TableReplaced`` for another table."""
@@ -90,8 +107,19 @@ class Fence(Protocol):
     def look(self) -> Notes:
         """What is noted, without entering. ``TableReplaced`` for another table's fence."""
 
-    def enter(self, content: str | None = None, ahead: str | None = None) -> Epoch:
+    def enter(
+        self,
+        content: str | None = None,
+        ahead: str | None = None,
+        *,
+        carries: bool = False,
+        again: Epoch | None = None,
+    ) -> Epoch:
         """Enter, under the lock.
+
+        ``carries``: the section publishes one delta commit, and its caller reads the files of earlier ones
+        that are not visible yet in ``Epoch.decided``. ``again``: the epoch of the same section that was
+        superseded just now.
 
         ``content``: the durable private file to publish; None publishes an empty file, or nothing.
         ``ahead``: a durable private file that is published before it. Raises ``LeaseLost`` if another

@@ -11,7 +11,10 @@
 ``foreign``     true once another kind of writer was seen
 ``past``        nonces of the last 64 swaps before this one, the newest last
 ``dropped``     the last 16 decided files that were not put, as an engine without a gate had taken them back
-``pending``     what the swap decided, in the order in which it becomes visible; at most 64 items
+``recent``      what each of the last 16 swaps decided, the newest last: the name of a delta commit's file, or
+                "" for anything else
+``pending``     what is decided and not known to be in place, in the order in which it becomes visible: what
+                the swap *carries* of earlier decisions, delta commits only, then its own; at most 64 items
 ==============  =====================================================================================
 
 An item of ``pending`` has a ``target`` (a path in the table), ``size`` in bytes, ``sha256`` and either
@@ -37,7 +40,7 @@ from typing import Any
 from mainstem.errors import CorruptTable, Unsupported
 from mainstem.limits import KIB, TIMELINE_FILE_BYTES_MAX
 from mainstem.storage import paths
-from mainstem.timeline.instant import parse_instant
+from mainstem.timeline.instant import DELTACOMMIT, parse_instant
 
 VERSION = 1
 GATE_BYTES_MAX = 256 * KIB
@@ -45,13 +48,15 @@ GATE_BYTES_MAX = 256 * KIB
 INLINE_BYTES_MAX = 64 * KIB
 PAST_MAX = 64
 DROPPED_MAX = 16
-#: one swap may decide for several commits
 PENDING_MAX = 64
+RECENT_MAX = 16
+#: delta commits of earlier decisions that a swap takes along instead of putting them first
+CARRIED_MAX = 16
 
 _HEX_32 = re.compile(r"[0-9a-f]{32}\Z")
 _SHA_256 = re.compile(r"[0-9a-f]{64}\Z")
 _TIME = re.compile(r"([0-9]{14,20})?\Z")
-_FIELDS = {"version", "table", "epoch", "nonce", "newest", "foreign", "past", "dropped", "pending"}
+_FIELDS = {"version", "table", "epoch", "nonce", "newest", "foreign", "past", "dropped", "recent", "pending"}
 _ITEM_FIELDS = {"target", "size", "sha256", "content", "prepared", "was"}
 
 
@@ -85,6 +90,16 @@ class Item:
         return len(data) == self.size and checksum(data) == self.sha256
 
     @property
+    def name(self) -> str:
+        """The target's name in its folder."""
+        return self.target.rpartition("/")[2]
+
+    @property
+    def is_commit(self) -> bool:
+        """Whether it is the completed file of a delta commit of the data table."""
+        return self.was is None and self.target == paths.timeline_file(self.name) and _is_commit(self.name)
+
+    @property
     def time(self) -> str:
         """The newest time in the name of a new instant; "" for a replacement."""
         instant = parse_instant(self.target.rpartition("/")[2]) if self.was is None else None
@@ -103,12 +118,20 @@ class Gate:
     past: tuple[str, ...] = ()
     pending: tuple[Item, ...] = ()
     dropped: tuple[str, ...] = ()
+    recent: tuple[str, ...] = ()
 
     def after(
-        self, nonce: str, pending: Sequence[Item] = (), *, newest: str = "", foreign: bool = False
+        self,
+        nonce: str,
+        decided: Sequence[Item] = (),
+        *,
+        carried: Sequence[Item] = (),
+        newest: str = "",
+        foreign: bool = False,
     ) -> Gate:
         """The gate that the next swap puts in the place of this one."""
-        times = (self.newest, newest, *(item.time for item in pending))
+        times = (self.newest, newest, *(item.time for item in decided))
+        only_commit = decided[0].name if len(decided) == 1 and decided[0].is_commit else ""
         return replace(
             self,
             epoch=self.epoch + 1,
@@ -116,8 +139,26 @@ class Gate:
             newest=max(times),
             foreign=self.foreign or foreign,
             past=(*self.past, self.nonce)[-PAST_MAX:],
-            pending=tuple(pending),
+            pending=(*carried, *decided),
+            recent=(*self.recent, only_commit)[-RECENT_MAX:],
         )
+
+    def commits_since(self, epoch: int) -> tuple[str, ...] | None:
+        """Names of the delta commits decided after an earlier epoch of this gate.
+
+        None if something else was decided, too, or if the gate does not reach back so far.
+        """
+        swaps = self.epoch - epoch
+        names = self.recent[len(self.recent) - swaps :] if 0 <= swaps <= len(self.recent) else ("",)
+        return None if "" in names else names
+
+    @property
+    def commits_from(self) -> int:
+        """The epoch after which this gate tells of delta commits only."""
+        told = 0
+        while told < len(self.recent) and self.recent[-1 - told]:
+            told += 1
+        return self.epoch - told
 
     def without(self, item: Item) -> Gate:
         """The same gate, for a section whose swap will say that this file was dropped."""
@@ -135,7 +176,8 @@ class Gate:
         fields = {
             "version": VERSION, "table": self.table, "epoch": self.epoch, "nonce": self.nonce,
             "newest": self.newest, "foreign": self.foreign, "past": list(self.past),
-            "dropped": list(self.dropped), "pending": [_encoded(item) for item in self.pending],
+            "dropped": list(self.dropped), "recent": list(self.recent),
+            "pending": [_encoded(item) for item in self.pending],
         }  # fmt: skip
         data = json.dumps(fields, separators=(",", ":")).encode() + b"\n"
         assert len(data) <= GATE_BYTES_MAX, f"gate of {len(data)} bytes"
@@ -173,7 +215,7 @@ def parse_gate(data: bytes, base: str) -> Gate:
         )
     if version != VERSION or set(fields) != _FIELDS:
         raise _bad(f"expected version {VERSION} with the fields {', '.join(sorted(_FIELDS))}", base)
-    past, pending, dropped = fields["past"], fields["pending"], fields["dropped"]
+    past, pending, dropped, recent = (fields[name] for name in ("past", "pending", "dropped", "recent"))
     right = (
         _matches(_HEX_32, fields["table"])
         and type(fields["epoch"]) is int
@@ -187,6 +229,9 @@ def parse_gate(data: bytes, base: str) -> Gate:
         and isinstance(dropped, list)
         and len(dropped) <= DROPPED_MAX
         and all(isinstance(target, str) and _is_instant_file(target) for target in dropped)
+        and isinstance(recent, list)
+        and len(recent) == min(fields["epoch"], RECENT_MAX)
+        and all(name == "" or (isinstance(name, str) and _is_commit(name)) for name in recent)
         and isinstance(pending, list)
         and len(pending) <= PENDING_MAX
     )
@@ -195,6 +240,7 @@ def parse_gate(data: bytes, base: str) -> Gate:
     return Gate(
         fields["table"], fields["epoch"], fields["nonce"], fields["newest"], fields["foreign"],
         tuple(past), tuple(_parse_item(item, fields, base) for item in pending), tuple(dropped),
+        tuple(recent),
     )  # fmt: skip
 
 
@@ -237,6 +283,11 @@ def _parse_item(item: Any, gate: Mapping[str, Any], base: str) -> Item:
 
 def _matches(pattern: re.Pattern[str], text: object) -> bool:
     return isinstance(text, str) and pattern.match(text) is not None
+
+
+def _is_commit(name: str) -> bool:
+    instant = parse_instant(name)
+    return instant is not None and instant.is_completed and instant.action == DELTACOMMIT
 
 
 def _is_instant_file(target: str) -> bool:

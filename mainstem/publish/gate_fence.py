@@ -5,31 +5,38 @@ two steps: a compare-and-swap of the gate *decides* which files become visible, 
 are put, by the process that decided, or by whoever comes next.
 
   1. read the gate, with its tag
-  2. *help*: put what the gate's decision names and the table does not show. Only then list the timeline
+  2. list the timeline. *Help*: put what the gate names and the table does not show, or *carry* it
   3. decide, choose the instant's time above the listing and the gate's ``newest``
   4. swap the gate, on the condition of the tag of 1: **decided**, or superseded
-  5. put the decided files, if absent, in their order: the metadata table's, then the data table's
+  5. put the files that the gate names now, if absent, in their order: what is carried, the metadata table's,
+     the data table's
   6. report success
 
 A section that enters later reads the gate either before 4, and then its own swap fails or ours does, or after
-it, and then it carries our decision out before it lists. PROTOCOL.md has each step, what a crash after it
-leaves, and what late requests do; ``tests/model/gate_model.py`` checks it and refutes it where a rule is left
-out.
+it, and then it knows our decision, which is in place by its own swap or named by it again. PROTOCOL.md has
+each step, what a crash after it leaves, and what late requests do; ``tests/model/gate_model.py`` checks it
+and refutes it where a rule is left out.
 
 **Doubt.** A store's client repeats requests by itself, so a refused swap may have been refused because of its
 own first try, and an error may come after the effect. The gate tells: it holds the nonces of the last 64
-swaps. If ours is among them, it was decided; if it is not the newest, others have carried it out. If the gate
-is unchanged, the same swap is sent again: it cannot take effect twice. A failure is reported only after
-another swap made the first one impossible. What remains is ``OutcomeUnknown``: the store does not answer, or
-more than 64 swaps came in between.
+swaps. If ours is among them, it was decided; if it is not the newest, and the gate names it no more, others
+have put it. If the gate is unchanged, the same swap is sent again: it cannot take effect twice. A failure is
+reported only after another swap made the first one impossible. What remains is ``OutcomeUnknown``: the store
+does not answer, or more than 64 swaps came in between.
+
+**Many writers.** A section that publishes a delta commit does not put the delta commits of others that are
+decided and missing: its swap names them again, before its own file, and it puts all of them afterwards. If
+its swap is refused, the gate's ``recent`` tells whether nothing but delta commits was decided since it listed
+the timeline. Then the listing and these names are what a new one would show, and the next swap follows at
+once. Contents of files that are not there yet are in the gate (``Epoch.decided``).
 
 **A put that was refused** found a file of its name: the same bytes are a success, others are
 ``CorruptTable``.
 
 **A process that stood still** for more than ten seconds after its swap looks at the gate before it puts
-anything: if the gate has moved on, others have put it. If it stands still between this look and its put, or
-if the put travels for long, the file may come back after an archiver or a restore removed it. PROTOCOL.md
-says what makes that harmless.
+anything: if the gate has moved on and names it no more, others have put it. If it stands still between this
+look and its put, or if the put travels for long, the file may come back after an archiver or a restore
+removed it. PROTOCOL.md says what makes that harmless.
 
 **Beside an engine without a gate.** It may archive or roll back an instant that the gate still names as
 pending. So a decision is taken out of the gate once it is put (``clears``). And a missing completed file
@@ -47,7 +54,7 @@ asking a clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from mainstem.errors import (
@@ -59,8 +66,17 @@ from mainstem.errors import (
     Unavailable,
 )
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
-from mainstem.publish.fence import Notes
-from mainstem.publish.gate import GATE_BYTES_MAX, INLINE_BYTES_MAX, Gate, Item, checksum, fresh, parse_gate
+from mainstem.publish.fence import Epoch, Notes
+from mainstem.publish.gate import (
+    CARRIED_MAX,
+    GATE_BYTES_MAX,
+    INLINE_BYTES_MAX,
+    Gate,
+    Item,
+    checksum,
+    fresh,
+    parse_gate,
+)
 from mainstem.publish.staging import delete_quietly
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
@@ -93,8 +109,8 @@ class _GateObject:
         self._table = table
         #: nonce of a decision whose files this process has seen in place
         self.carried_out = ""
-        #: nonce that this process's latest section left
-        self.left = ""
+        #: nonce and epoch that this process's latest section left
+        self.left, self.left_epoch = "", -1
         # what was read just before a section, and when: the section enters by it
         self._found: tuple[Gate, Tag, float] | None = None
 
@@ -133,7 +149,8 @@ class _GateObject:
         ``OutcomeUnknown`` if nobody can tell; ``Unavailable`` instead unless the swap ``publishes``.
         """
         why = ""
-        for one in (*[after] * _TRIES_MAX, before.after(self.nonce())):
+        carried = [item for item in after.pending if item in before.pending]
+        for one in (*[after] * _TRIES_MAX, before.after(self.nonce(), carried=carried)):
             try:
                 new = swap_once(self.storage, paths.GATE, one.encode(), tag)
                 found = None if new is None else (one, new)
@@ -175,7 +192,7 @@ class _GateObject:
     def change(self, change: Callable[[Gate, str], Gate | None]) -> None:
         """Swap the gate for ``change(gate, nonce)``, after its decision was carried out; nothing if None."""
         for _ in range(_ENTRIES_MAX):
-            before, tag, _ = self.enter()
+            before, tag = self.enter_helping()
             after = change(before, self.nonce())
             if after is None:
                 return
@@ -188,33 +205,38 @@ class _GateObject:
 
     # -- carrying out ----------------------------------------------------------------------------------
 
-    def enter(self) -> tuple[Gate, Tag, Sequence[str] | None]:
-        """Steps 1 and 2: the gate, whose decision is carried out, and the timeline's names, if it was listed
-        for that."""
+    def enter(self) -> tuple[Gate, Tag, float]:
+        """Step 1: the gate, its tag, and when it was read."""
         read_ms = self._clock.monotonic_ms()
         found, self._found = self._found, None
         if found is not None and read_ms - found[2] < _FRESH_MS:
-            gate, tag, read_ms = found
-        else:
-            gate, tag = self.read()
+            return found
+        return *self.read(), read_ms
+
+    def enter_helping(self) -> tuple[Gate, Tag]:
+        """Steps 1 and 2: the gate, whose decisions are carried out, and its tag."""
+        gate, tag, read_ms = self.enter()
+        return self.help(gate, read_ms), tag
+
+    def help(self, gate: Gate, read_ms: float, listed: Sequence[str] | None = None) -> Gate:
+        """As ``carry_out``, but raises ``Unavailable`` if something cannot be put."""
         try:
-            gate, listed = self.carry_out(gate, read_ms)
+            return self.carry_out(gate, read_ms, listed)
         except OSError as error:
             raise Unavailable(
                 f"what was decided before could not be put ({error}); nothing else was published",
                 table=self.storage.base,
             ) from error
-        return gate, tag, listed
 
-    def carry_out(self, gate: Gate, read_ms: float) -> tuple[Gate, Sequence[str] | None]:
-        """Put what the gate, read at this time, decided, where it is missing.
+    def carry_out(self, gate: Gate, read_ms: float, listed: Sequence[str] | None = None) -> Gate:
+        """Put what the gate, read at this time, names, where it is missing; the gate to go on with.
 
-        Returns the gate to go on with and the timeline's names with what was put; None if there was no need
-        to list them. Raises ``OSError``, ``LeaseLost`` if others have done so while this process stood still.
+        ``listed``: the timeline's names, if they were listed after that. Raises ``OSError``, ``LeaseLost`` if
+        others have put it while this process stood still.
         """
         if gate.nonce == self.carried_out or not gate.pending:
-            return gate, None
-        after, listed = gate, None
+            return gate
+        after = gate
         for item in gate.pending:
             if item.was is not None:
                 self.replace(item, gate)
@@ -231,9 +253,7 @@ class _GateObject:
             self.put(item, gate)
         if after == gate:
             self.carried_out = gate.nonce
-        if listed is not None:
-            listed = [*listed, *(i.target.rpartition("/")[2] for i in gate.pending if _is_shown(i, after))]
-        return after, listed
+        return after
 
     def _is_there(self, item: Item, listed: Sequence[str]) -> bool:
         folder, _, name = item.target.rpartition("/")
@@ -257,13 +277,15 @@ class _GateObject:
         return self._clock.monotonic_ms() - since_ms >= _LOOK_AGAIN_MS
 
     def moved(self, gate: Gate) -> bool:
-        """Whether others have swapped the gate since: they have carried out what it decided.
+        """Whether others have swapped the gate since, and have put what it names.
 
         Raises ``OutcomeUnknown`` if they have dropped it.
         """
         found = self.find()
         if found is None or found[0].nonce == gate.nonce:
             return False
+        if any(item.was is None and item in found[0].pending for item in gate.pending):
+            return False  # they only took it along
         self.check_kept(gate, found[0])
         return True
 
@@ -365,17 +387,25 @@ class GateEpoch:
         self,
         gate: _GateObject,
         clock: Clock,
-        entered: tuple[Gate, Tag, Sequence[str] | None],
-        entered_ms: float,
+        entered: tuple[Gate, Tag, float],
         content: bytes,
         ahead: bytes | None,
+        *,
+        carries: bool = False,
+        again: GateEpoch | None = None,
     ) -> None:
         self._object = gate
         self._clock = clock
-        self._gate, self._tag, self.listed = entered
-        self._entered_ms = entered_ms
+        self._gate, self._tag, self._read_ms = entered
+        self._entered_ms = clock.monotonic_ms()
         self._content = content
         self._ahead = ahead
+        self._carries = carries and ahead is None and not gate.clears and not self._gate.foreign
+        #: the timeline's names as this section knows them, and the decided files that it takes along
+        self._names: Sequence[str] | None = None
+        self._carried: tuple[Item, ...] = ()
+        self._helped = False
+        self.told = self._carries and again is not None and self._is_told(again)
         self._ahead_target: str | None = None
         self._published: tuple[str, ...] = ()
         self._swapped = False
@@ -386,12 +416,73 @@ class GateEpoch:
         """The gate's epoch that this section goes by."""
         return self._gate.epoch
 
+    @property
+    def ours(self) -> Sequence[str]:
+        """Whatever a gate decides is mainstem's."""
+        return [name for name in self._gate.recent if name]
+
+    # -- the timeline ----------------------------------------------------------------------------------
+
+    @property
+    def listed(self) -> Sequence[str] | None:
+        """Steps 2 and 3: the timeline's names, and what is decided and not visible yet."""
+        if self._names is None:
+            self._names = self._looked()
+        return self._names
+
+    @property
+    def decided(self) -> Mapping[str, bytes]:
+        return {item.name: item.content for item in self._carried if item.content is not None}
+
+    def _looked(self) -> Sequence[str]:
+        listed = self._object.storage.names(paths.TIMELINE)
+        missing = self._missing(set(listed))
+        if self._carries and missing is not None:
+            self._carried = missing
+            return [*listed, *(item.name for item in missing)]
+        self._gate = self._object.help(self._gate, self._read_ms, listed)
+        self._helped = True
+        put = (item.name for item in self._gate.pending if _is_shown(item, self._gate))
+        return [*listed, *put]
+
+    def _missing(self, there: Container[str]) -> tuple[Item, ...] | None:
+        """What the gate names beside these files of the timeline; None if a section cannot carry that."""
+        if self._gate.nonce == self._object.carried_out:
+            return ()
+        missing = tuple(
+            item for item in self._gate.pending if not (item.is_commit and item.name in there)
+        )
+        can = len(missing) <= CARRIED_MAX and all(i.is_commit and i.content is not None for i in missing)
+        return missing if can else None
+
+    def _is_told(self, before: GateEpoch) -> bool:
+        """Whether the gate tells all that was decided since this section's earlier attempt listed the
+        timeline: then it need not be listed again."""
+        commits = self._gate.commits_since(before.epoch)
+        names, waiting = before._names, {item.name for item in before._carried}
+        if commits is None or names is None or self._object.is_late(before._read_ms):
+            return False
+        missing = self._missing(set(names) - waiting)
+        if missing is None:
+            return False
+        self._names, self._carried = [*names, *commits], missing
+        self._read_ms = before._read_ms
+        return True
+
+    def _help(self) -> None:
+        """Put what the gate names, before this section swaps it for one that does not."""
+        if not (self._swapped or self._helped):
+            self._helped = True
+            self._gate = self._object.help(self._gate, self._read_ms)
+            self._carried = ()
+
     # -- entering and checking -------------------------------------------------------------------------
 
     def claim(self) -> None:
         """Swap the gate without publishing anything: nobody who entered before publishes any more."""
         if self._swapped:
             return
+        self._help()
         if not self._swap(self._gate.after(self._object.nonce()), publishes=False):
             raise LeaseLost(f"epoch {self.epoch} of the gate was superseded as soon as it began")
 
@@ -451,8 +542,12 @@ class GateEpoch:
         if self._object.is_late(self._entered_ms):
             self.check()  # a swap that was never sent leaves no doubt
         nonce, storage = self._object.nonce(), self._object.storage
-        large = sum(len(data) for _, data, _ in files) > INLINE_BYTES_MAX
-        items, contents = [], []
+        length = sum(len(data) for _, data, _ in files)
+        large = length > INLINE_BYTES_MAX
+        if self._names is None or length + sum(i.size for i in self._carried) > INLINE_BYTES_MAX:
+            self._help()
+        carried = self._carried
+        items, contents = [], [item.content or b"" for item in carried]
         for place, (target, data, was) in enumerate(files):
             data = data if was is None else fresh(target, data, nonce)
             prepared = paths.decided(self.epoch + 1, nonce, place) if large else None
@@ -461,10 +556,11 @@ class GateEpoch:
             items.append(Item.of(target, data, prepared=prepared, was=was))
             contents.append(data)
         before_ms = self._clock.monotonic_ms()
-        decided = self._gate.after(nonce, items)
+        decided = self._gate.after(nonce, items, carried=carried)
         try:
-            if self._swap(decided, publishes=True):
-                self._put(decided, contents, before_ms)
+            current = self._swap(decided, publishes=True)
+            self._put(decided, contents, before_ms if current else -_LOOK_AGAIN_MS)
+            if current:
                 self._object.carried_out = nonce
                 if self._object.clears or decided.foreign:
                     self._clear()
@@ -476,17 +572,17 @@ class GateEpoch:
         self._drop(items)
 
     def _swap(self, after: Gate, *, publishes: bool) -> bool:
-        """Whether ``after`` is the gate now; False if others have swapped it since, after helping."""
+        """Whether ``after`` is the gate now; False if others have swapped it since."""
         before = self._gate
         found, tag = self._object.swap(before, self._tag, after, publishes=publishes)
-        self._drop(before.pending)  # they are in place: this section entered
+        self._drop(before.pending)  # those with contents of their own are in place: this section entered
         current = found.nonce == after.nonce
         if not current:
             self._object.check_kept(after, found)
         self._gate, self._swapped = after, True
         if current:  # otherwise the old tag stays, and whatever this section tries next is superseded
             self._tag = tag
-            self._object.left = after.nonce
+            self._object.left, self._object.left_epoch = after.nonce, after.epoch
         return current
 
     def _clear(self) -> None:
@@ -503,19 +599,18 @@ class GateEpoch:
 
     def _put(self, decided: Gate, contents: Sequence[bytes], before_ms: float) -> None:
         """Step 5, in the process that decided."""
-        why: OSError | None = None
+        left = list(zip(decided.pending, contents, strict=True))
+        carried, why = len(self._carried), None
         for _ in range(_TRIES_MAX):
             try:
-                if (why is not None or self._object.is_late(before_ms)) and self._object.moved(decided):
-                    return
-                for item, data in zip(decided.pending, contents, strict=True):
-                    if item.was is None:
-                        self._object.put(item, decided, data)
-                    elif not self._object.replace(item, decided, data) and not self._object.moved(decided):
-                        raise LeaseLost(
-                            f"{item.target} was replaced meanwhile by a writer that knows no gate",
-                            table=self._object.storage.base,
-                        )
+                if carried and self._is_put(decided.pending[carried - 1]):  # and those before it
+                    del left[:carried]
+                carried = 0
+                while left:
+                    if (why is not None or self._object.is_late(before_ms)) and self._object.moved(decided):
+                        return
+                    self._put_one(decided, *left[0])
+                    del left[0]
                 return
             except OSError as error:
                 why = error
@@ -525,14 +620,28 @@ class GateEpoch:
             table=self._object.storage.base,
         ) from why
 
+    def _put_one(self, decided: Gate, item: Item, data: bytes) -> None:
+        if item.was is None:
+            self._object.put(item, decided, data)
+        elif not self._object.replace(item, decided, data) and not self._object.moved(decided):
+            raise LeaseLost(
+                f"{item.target} was replaced meanwhile by a writer that knows no gate",
+                table=self._object.storage.base,
+            )
+
+    def _is_put(self, item: Item) -> bool:
+        return self._object.storage.stat(item.target) is not None
+
     # -- notes -----------------------------------------------------------------------------------------
 
     def note_newest(self, time: str) -> None:
         if self._gate.newest < time:
+            self._help()
             self._note(self._gate.after(self._object.nonce(), newest=time))
 
     def note_foreign(self, evidence: str) -> None:
         if not self._gate.foreign:
+            self._help()
             self._note(self._gate.after(self._object.nonce(), foreign=True))
 
     def _note(self, after: Gate) -> None:
@@ -568,25 +677,37 @@ class GateFence:
         found = self._gate.find()
         if found is None:
             return Notes()
-        moved = found[0].nonce != self._gate.left
-        if not moved and not self._gate.clears and not found[0].foreign:
+        gate, moved = found[0], found[0].nonce != self._gate.left
+        if self._gate.clears or gate.foreign:
+            return Notes(gate.foreign, gate.newest, moved)
+        if not moved:
             self._gate.remember(*found)  # this process is alone: its next section need not look again
-        return Notes(found[0].foreign, found[0].newest, moved)
+        only_commits = bool(self._gate.left) and self._gate.left_epoch >= gate.commits_from
+        return Notes(False, gate.newest, moved, only_commits, gate.epoch, gate.commits_from)
 
-    def enter(self, content: str | None = None, ahead: str | None = None) -> GateEpoch:
-        """Steps 1 and 2. Without content the gate is swapped, too."""
+    def enter(
+        self,
+        content: str | None = None,
+        ahead: str | None = None,
+        *,
+        carries: bool = False,
+        again: Epoch | None = None,
+    ) -> GateEpoch:
+        """Step 1; step 2 comes with the first look at the timeline. Without content the gate is swapped."""
         storage = self._gate.storage
         data = b"" if content is None else _private_content(storage, content)
         first = None if ahead is None else _private_content(storage, ahead)
-        entered_ms = self._clock.monotonic_ms()
-        epoch = GateEpoch(self._gate, self._clock, self._gate.enter(), entered_ms, data, first)
+        before = again if isinstance(again, GateEpoch) else None
+        epoch = GateEpoch(
+            self._gate, self._clock, self._gate.enter(), data, first, carries=carries, again=before
+        )
         if content is None:
             epoch.claim()
         return epoch
 
     def settle(self) -> None:
         if self._gate.find() is not None:
-            self._gate.enter()
+            self._gate.enter_helping()
 
     def note_foreign(self, evidence: str) -> None:
         self._gate.change(lambda gate, nonce: None if gate.foreign else gate.after(nonce, foreign=True))
@@ -597,7 +718,8 @@ class GateFence:
         names = storage.names(paths.DECIDED)
         if not names:
             return
-        gate = self._gate.enter()[0]  # after the listing: what it names was listed before it was decided
+        # After the listing: what it names was listed before it was decided.
+        gate, _ = self._gate.enter_helping()
         named = {item.prepared for item in gate.pending}
         for name in sorted(names):
             epoch, path = paths.parse_decided(name), f"{paths.DECIDED}/{name}"

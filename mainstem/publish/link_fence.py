@@ -41,10 +41,10 @@ listing of the folder also looks for the note of the table (``publish.table_iden
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from mainstem.errors import CorruptTable, LeaseLost, MainstemError, Unavailable
-from mainstem.publish.fence import Notes
+from mainstem.publish.fence import Epoch, Notes
 from mainstem.publish.fence_notes import note_foreign_writer, note_newest, notes_in
 from mainstem.publish.staging import delete_quietly
 from mainstem.publish.table_identity import check_same
@@ -80,6 +80,9 @@ class LinkEpoch:
         self._ahead_waits = False
         self.notes = Notes()
         self.listed: Sequence[str] | None = None
+        self.told = False
+        self.ours: Sequence[str] = ()
+        self.decided: Mapping[str, bytes] = {}
 
     # -- entering ----------------------------------------------------------------------------------
 
@@ -231,8 +234,16 @@ class LinkFence:
         check_same(names, self._table, self._storage.base)
         return notes_in(names)
 
-    def enter(self, content: str | None = None, ahead: str | None = None) -> LinkEpoch:
-        """Steps 1 and 2; once more above the greatest number if a greater marker turns up."""
+    def enter(
+        self,
+        content: str | None = None,
+        ahead: str | None = None,
+        *,
+        carries: bool = False,
+        again: Epoch | None = None,
+    ) -> LinkEpoch:
+        """Steps 1 and 2; once more above the greatest number if a greater marker turns up. Whoever publishes
+        here puts what it decides at once, so nothing is ever carried."""
         if content is None:  # creating an empty marker would bring back the folder of a deleted table
             self._seen(self._storage.names(paths.FENCE))
         for _ in range(_ENTRIES_MAX):

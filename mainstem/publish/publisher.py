@@ -13,7 +13,8 @@ and every reader hides it.
 
 A superseded section publishes nothing more, takes a new lease and starts again.
 
-**Why begin needs no fence.** A request shows nothing and deletes nothing. It must only keep two promises:
+**Why begin needs no fence.** A request shows nothing and deletes nothing. It must only keep two promises (for
+the second, where many writers share a store, see ``_request``):
 
 - *No other instant has its time T.* T lies above everything listed under the lock; heartbeat and request are
   created exclusively; writes begin at odd milliseconds, and what the fence publishes has even ones.
@@ -29,7 +30,7 @@ gives up.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Concatenate, Generic, ParamSpec, TypeVar
 
@@ -118,6 +119,11 @@ class Section:
     #: what ``beside`` returned, which ran after the entry; None where it did not run
     beside: object = None
 
+    @property
+    def decided(self) -> Mapping[str, bytes]:
+        """Contents of completed files of the timeline that may not be there yet, by name (``carries``)."""
+        return self.epoch.decided
+
 
 @dataclass(frozen=True)
 class Guarded:
@@ -147,9 +153,9 @@ class Guarded:
         self.epoch.replace(prepared, target)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Order(Generic[T]):
-    """The arguments of ``Publisher.publish``."""
+    """The arguments of ``Publisher.publish``, and what its latest attempt has seen."""
 
     target: Callable[[str], str]
     prepared: str | Callable[[ActiveTimeline], str | None] | None
@@ -159,6 +165,10 @@ class _Order(Generic[T]):
     folder: str
     keeps_time: bool
     beside: Callable[[], object] | None
+    carries: bool
+    tried: Epoch | None = None
+    read: object = None
+    wait_ms: int = 0
 
     @property
     def on_both(self) -> bool:
@@ -257,6 +267,8 @@ class Publisher:
         self._last_time = ""
         #: what was noted beside the fence when a begin looked last
         self._notes: Notes | None = None
+        #: others published between this process's latest publication and its latest begin
+        self._crowded = False
 
     def timeline(self) -> ActiveTimeline:
         """A listing outside the lock."""
@@ -315,6 +327,7 @@ class Publisher:
         folder: str = paths.TIMELINE,
         keeps_time: bool = False,
         beside: Callable[[], object] | None = None,
+        carries: bool = False,
     ) -> Published[T]:
         """Publish one file. ``target(time)`` names it inside the timeline folder.
 
@@ -326,12 +339,13 @@ class Publisher:
         the file; if it is the metadata table's, the time lies above both timelines. ``keeps_time``: if
         the file is named after its time, note that beside the fence first, for writers that list the data
         table's timeline only. ``beside``: a read that ``decide`` needs (``Section.beside``); a store makes it
-        while it lists the timeline.
+        while it lists the timeline. ``carries``: the file is a delta commit's, and ``decide`` reads completed
+        files in ``Section.decided`` first.
 
         Raises ``LockUnavailable``, ``LeaseLost`` (superseded many times, nothing published),
         ``OutcomeUnknown`` (the link failed, and may or may not have taken effect).
         """
-        order = _Order(target, prepared, decide, before_link, ahead, folder, keeps_time, beside)
+        order = _Order(target, prepared, decide, before_link, ahead, folder, keeps_time, beside, carries)
         published, held = self._attempts("publishing", self._section, order)
         return replace(published, held=held)
 
@@ -347,7 +361,9 @@ class Publisher:
                 return Published()
         # 2. Enter the fence: earlier holders of the lock publish nothing any more.
         ahead = order.ahead
-        epoch = self._fence.enter(content, None if ahead is None else ahead.prepared)
+        epoch = self._fence.enter(
+            content, None if ahead is None else ahead.prepared, carries=order.carries, again=order.tried
+        )
         try:
             # 3. List the timeline. It shows everything that others published; the caller decides by it.
             timeline, beside = self._look(epoch, order)
@@ -358,7 +374,11 @@ class Publisher:
             if decision is not None:
                 return Published(decision=decision)
             self._refuse_beside_restore(timeline, order)
-            wait_ms = self._wait.ms(timeline, epoch.notes.foreign_seen, epoch.note_foreign)
+            if not epoch.told:  # else there is nobody's file that was not there before
+                crowded = self._crowded and lease is _NO_LEASE
+                order.wait_ms = self._wait.ms(
+                    timeline, epoch.notes.foreign_seen, epoch.note_foreign, patient=crowded
+                )
             # 4. A time above everything listed, for each file; the metadata table's first.
             newest = max(timeline.newest_time, self._last_time, epoch.notes.newest)
             first = None
@@ -369,7 +389,7 @@ class Publisher:
                     newest = first = self._times.next(self._seams.clock.now_ms(), newest)
             time = self._times.next(self._seams.clock.now_ms(), newest)
             # 5. Wait out the skew: once the lock is free, no other writer's clock shows an earlier time.
-            self._seams.clock.sleep_ms(wait_ms)
+            self._seams.clock.sleep_ms(order.wait_ms)
             # 6. The metadata table's file becomes visible, and durable.
             if ahead is not None and first is not None:
                 self._go_ahead(epoch, lease, ahead, first)
@@ -400,11 +420,14 @@ class Publisher:
 
     def _look(self, epoch: Epoch, order: _Order[T]) -> tuple[ActiveTimeline, object]:
         """The timeline and what ``beside`` reads, at the same time where both are requests."""
-        if order.beside is None or not self.remembers:
-            return self._reader.load(epoch.listed), None
-        looks: list[Callable[[], object]] = [order.beside, lambda: self._reader.load(epoch.listed)]
-        beside, _ = side_by_side(self._seams.storage, lambda look: look(), looks)
-        return self._reader.last, beside
+        looks: list[Callable[[], object]] = [lambda: epoch.listed]
+        if order.beside is not None and self.remembers:
+            looks.insert(0, order.beside)
+        if not epoch.told:  # else what was read then still holds, as whoever replaces it decides that, too
+            order.read = side_by_side(self._seams.storage, lambda look: look(), looks)[0]
+        order.tried = epoch
+        self._wait.note_own(*epoch.ours)
+        return self._reader.load(epoch.listed), order.read if len(looks) > 1 else None
 
     def _refuse_unlocked(self, lease: Lease, notes: Notes) -> None:
         """Run the section again under the lock once another kind of writer was seen, which knows no fence."""
@@ -504,21 +527,25 @@ class Publisher:
         tried: list[_Try] = []
         for _ in range(PUBLISH_ATTEMPTS_MAX):
             try:
-                (time, before), held = self._attempts(
+                (time, before, first), held = self._attempts(
                     "beginning", self._request, action, heartbeats, tried
                 )
                 # 5. The request is there, and the lock is free again. List the fence and the timeline once
                 #    more: is it still the table that was opened, are request and heartbeat there, and does
                 #    every instant published meanwhile have an earlier time?
                 notes, name = self._look_at_fence(), f"{time}.{action}.{REQUESTED}"
-                if self._lock_free and not notes.moved and not notes.foreign_seen:
-                    # Nobody else entered since this process's latest section, so nothing was published.
+                self._crowded = notes.moved
+                if self._lock_free and (not notes.moved or notes.only_commits) and not notes.foreign_seen:
+                    # Since this process's latest section others published commits at most.
                     timeline = self._reader.noted(name)
                 else:
                     timeline = self._reader.load()
                 self._refuse_to_begin(timeline)
                 there = timeline.has(name) and heartbeats.kept(time)
-                if there and notes.newest < time and not _overtaken(time, before, timeline):
+                # What completed beside this begin, and is no plan, may have a later time.
+                beside = first is not None and first.epoch >= notes.commits_from
+                above = beside or (notes.newest < time and not _overtaken(time, before, timeline))
+                if there and above:
                     if self._lock_free:
                         self._wait.note_own(name, f"{time}.{action}.{INFLIGHT}")
                     return Begun(time, held)
@@ -533,8 +560,16 @@ class Publisher:
 
     def _request(
         self, lease: Lease, action: str, heartbeats: Heartbeats, tried: list[_Try]
-    ) -> tuple[str, ActiveTimeline]:
-        """The critical section of ``begin``. ``tried``: heartbeats and requests of superseded attempts."""
+    ) -> tuple[str, ActiveTimeline, Notes | None]:
+        """The critical section of ``begin``. ``tried``: heartbeats and requests of superseded attempts.
+
+        Among many writers commits complete all the time while a write begins. They ran beside it, so the
+        write's time need only lie above what was decided before it made its heartbeat, and above all that is
+        no commit. So the fence is looked at then, too, and ``begin`` compares.
+
+        Returns the time, the timeline that it goes by, and what was noted beside the fence when the heartbeat
+        was made, if that was looked at.
+        """
         self._take_back(action, heartbeats, tried)  # of an attempt that was superseded
         # 1. List the timeline; choose a time above everything listed.
         timeline = self.seen() if lease is _NO_LEASE else self._reader.load()
@@ -546,10 +581,12 @@ class Publisher:
         newest = max(timeline.newest_time, self._last_time)
         time = self._times.next(self._seams.clock.now_ms(), newest, begins=True)
         # 2. Create its heartbeat, exclusively. If it exists, another begin has this time: take the next one.
-        while not heartbeats.reserve(time):
-            time = self._times.next(self._seams.clock.now_ms(), time, begins=True)
-        one = _Try(time)
-        tried.append(one)
+        looks = self._crowded and lease is _NO_LEASE
+        while (first := self._reserve(time, heartbeats, tried, looks)) is None or first.newest >= time:
+            self._take_back(action, heartbeats, tried)
+            newest = time if first is None else max(time, first.newest)
+            time = self._times.next(self._seams.clock.now_ms(), newest, begins=True)
+        one = tried[-1]
         # 3. Wait out the skew: once the lock is free, no other writer's clock shows an earlier time.
         self._seams.clock.sleep_ms(wait_ms)
         lease.check()
@@ -561,7 +598,23 @@ class Publisher:
             heartbeats.stop(tried.pop().time)
             self._reader.load()  # what was remembered of the timeline lacks it, and would lead to it again
             raise LeaseLost(f"{name} was created by another holder of the lock") from error
-        return time, timeline
+        return time, timeline, first if looks else None
+
+    def _reserve(self, time: str, heartbeats: Heartbeats, tried: list[_Try], looks: bool) -> Notes | None:
+        """Create the heartbeat of a time; None if it exists. ``looks``: at the fence, too, meanwhile."""
+
+        def create() -> bool:
+            created = heartbeats.reserve(time)
+            if created:
+                tried.append(_Try(time))
+            return created
+
+        if not looks:
+            return Notes() if create() else None
+        steps: list[Callable[[], object]] = [create, self._look_at_fence]
+        created, notes = side_by_side(self._seams.storage, lambda step: step(), steps)
+        assert isinstance(notes, Notes)
+        return notes if created else None
 
     def _take_back(self, action: str, heartbeats: Heartbeats, tried: list[_Try]) -> None:
         """Remove requests and heartbeats of attempts that failed: there is nothing else of these writes."""

@@ -37,18 +37,33 @@ class SkewWait:
         self._known: set[str] = set()
         #: requested times of instants that are ours
         self._ours: set[str] = set()
+        #: requested times of writes that were pending the last time
+        self._young: set[str] = set()
 
     def ms(
-        self, timeline: ActiveTimeline, foreign_seen: bool, note_foreign: Callable[[str], None]
+        self,
+        timeline: ActiveTimeline,
+        foreign_seen: bool,
+        note_foreign: Callable[[str], None],
+        *,
+        patient: bool = False,
     ) -> int:
         """Hudi's wait in milliseconds; 0 on an exclusive table that only mainstem has touched.
 
         ``foreign_seen``: another kind of writer was noted; ``note_foreign`` (``Epoch``) notes one.
+        ``patient``: of pending writes only those are looked at that were pending the last time, too. Among
+        many writers of ours the others are completed by then, and the fence tells whose they are.
         """
         if not self._exclusive or foreign_seen:
             return self._wait_ms
         undecided = False
-        for name, ours in self._judged(sorted(timeline.names - self._known), timeline):
+        new = timeline.names - self._known
+        if patient:
+            states = (f".{DELTACOMMIT}.{REQUESTED}", f".{DELTACOMMIT}.{INFLIGHT}")
+            pending = {name for name in new if name.endswith(states)}
+            new -= {name for name in pending if name.partition(".")[0] not in self._young}
+            self._young = {name.partition(".")[0] for name in pending}
+        for name, ours in self._judged(sorted(new), timeline):
             if ours is None:
                 undecided = True  # its writer is about to show itself, or died before it did
                 continue

@@ -44,11 +44,12 @@ def publish_with_metadata(
     prepared: str,
     decide: Callable[[Section], T | None],
     settle: Callable[[Sequence[Upload]], None] | None = None,
+    carries: bool = False,
 ) -> Published[T]:
     """``Publisher.publish`` for an action's completed file; ``instant`` is its requested time.
 
     ``settle`` makes durable, all at once, what the action has written, ``prepared``, and the private files
-    that it is given. None: they are durable already.
+    that it is given. None: they are durable already. ``carries``: see ``Publisher.publish``.
 
     Raises ``Unsupported`` if the table got an index meanwhile that mainstem does not maintain,
     ``CorruptTable`` if the table names a metadata table that does not exist, ``Unavailable`` if its indexes
@@ -73,6 +74,7 @@ def publish_with_metadata(
                 decide=may,
                 ahead=None if part is None else part.ahead,
                 beside=ctx.read_properties,
+                carries=carries and part is None,
             )
         except RolledBack:
             if part is not None:

@@ -511,6 +511,7 @@ class Transaction:
                 prepared=prepared,
                 decide=self._may_complete,
                 settle=lambda others: self._settle([sink, *others]),
+                carries=self._guard is None and self._overlaps is None,
             )
         except BaseException:
             with suppress(OSError):
@@ -621,7 +622,7 @@ class Transaction:
         other = self._overlaps.find(timeline) if self._overlaps is not None else None
         if other is not None:
             return Overlapped(other)
-        return newer_schema(ctx.seams.storage, timeline, self._spec, ctx.own_schema)
+        return newer_schema(ctx.seams.storage, timeline, self._spec, ctx.own_schema, section.decided)
 
     def _remove_unclaimed(self, claimed: set[str]) -> None:
         """Delete data files with a marker but no write stat: those of losing task attempts (finalizeWrite).

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
+from types import MappingProxyType
 
 import pyarrow as pa
 
@@ -98,20 +99,25 @@ class Moved:
 
 
 def newer_schema(
-    storage: Storage, timeline: ActiveTimeline, spec: WriteSpec, known: tuple[str, str] = ("", "")
+    storage: Storage,
+    timeline: ActiveTimeline,
+    spec: WriteSpec,
+    known: tuple[str, str] = ("", ""),
+    decided: Mapping[str, bytes] = MappingProxyType({}),
 ) -> Moved | None:
     """The schema that the commit of ``spec`` needs because of other commits; None: its own will do.
 
     Call it under the lock. It usually reads one commit, and none if the newest file and the schema of
-    ``spec`` are ``known`` (file, schema). It stops at a commit with the same schema. Raises ``Invalid`` if
-    two writers gave a column types that cannot be merged.
+    ``spec`` are ``known`` (file, schema). It stops at a commit with the same schema. ``decided``: contents of
+    files that may not be there yet. Raises ``Invalid`` if two writers gave a column types that cannot be
+    merged.
     """
     for name in _newest_first(timeline):
         if known == (name, spec.user_schema):
             return None
         path = paths.timeline_file(name)
         try:
-            data = storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
+            data = decided.get(name) or storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
         except FileNotFoundError:
             continue  # archived since the listing
         if spec.user_schema.encode() in bytes(data):

@@ -9,7 +9,8 @@ listings show the store as it is at one moment; what their reader does with them
 Actors, each with a number of tries:
 
 - ``writer``     publishes its instant; with ``files`` 2 a file of the metadata table goes ahead. Two actors
-                 may have the same instant (two executors of one plan)
+                 may have the same instant (two executors of one plan). If it ``carries``, it takes along what
+                 was decided and is missing, instead of putting it first
 - ``rollback``   publishes a plan against an instant that is pending; from there on it must not complete
 - ``archiver``   archives what is completed, then takes its files off the timeline
 - ``restorer``   takes completed instants back: their files go, and they must not count again
@@ -36,8 +37,9 @@ STEPS = (
     "read", "list", "helping", "swap", "swapping", "look", "cancel", "cancelling", "put", "putting", "ended",
 )  # fmt: skip
 # An actor: step, attempt, tag and newest time and pending targets of the gate it read, reply, what is left to
-# put, what it was told, and what it saw when it listed.
-PC, ATTEMPT, TAG, NEWEST, PENDING, REPLY, LEFT, TOLD, SAW = range(9)
+# put, what it was told, and what it saw when it listed. Of a writer that carries also: what its swap takes
+# along, the swaps that the gate knew when it was read, and these and the listing of the attempt before.
+PC, ATTEMPT, TAG, NEWEST, PENDING, REPLY, LEFT, TOLD, SAW, CARRIED, SWAPS, BEFORE = range(12)
 NONE, OK, NO = 0, 1, 2
 UNTOLD, TOLD_OK, TOLD_FAILED = 0, 1, 2
 META, DATA, PLAN, REPLACE = range(4)
@@ -56,6 +58,11 @@ class Model:
     gate was read; ``metadata_first``; ``puts`` before success is told; ``withdrawn``: readers and sections
     leave out what was taken back; ``once``: what is archived and on the timeline is one instant;
     ``decides``: a replacement goes through the gate.
+
+    ``carries``: writers take along what is decided and missing, and after a refusal they do not list again if
+    nothing but writers' files was decided since (``only_commits``). ``carried_first``: they put it before
+    their own; ``asks_gate``: a decision that others swapped over counts as put only if the gate does not name
+    it; ``keeps``: their swap names what they carry; ``cancel_keeps``: so does a cancelling swap.
 
     ``log``: a store that has no swap, only puts if absent. The gate is a log of records: to decide is to put
     the record after the greatest, and anyone may sweep those below the greatest. So a put whose number was
@@ -80,6 +87,12 @@ class Model:
     withdrawn: bool = True
     once: bool = True
     decides: bool = True
+    carries: bool = False
+    only_commits: bool = True
+    carried_first: bool = True
+    asks_gate: bool = True
+    keeps: bool = True
+    cancel_keeps: bool = True
     log: bool = False
     looks_again: bool = True
 
@@ -91,7 +104,7 @@ class Model:
     def start(self) -> State:
         # The gate's first content has a nonce that no swap has.
         gate = (2 * self.count, 0, ())
-        actor = (READ, 0, None, 0, (), NONE, (), UNTOLD, None)
+        actor = (READ, 0, None, 0, (), NONE, (), UNTOLD, None, (), 0, None)
         return (gate, 0, 0, 0, 0, 0, 0, (0,) * self.count, 0, (), (actor,) * len(self.actors))
 
     def target(self, kind: int, decision: int) -> int:
@@ -252,17 +265,17 @@ def _carry_out(model: Model, state: State, request: tuple[Any, ...]) -> State:
 
 
 def _swap(model: Model, state: State, kind: str, decision: int, tag: Any) -> tuple[State, bool]:
-    tag, newest, saw = tag if kind == "swap" else (*tag, None)
+    tag, newest, saw, carried = tag
     if model.condition and tag != model.tag(state[0]):
         return state, False
     index = decision // model.tries
     if kind == "cancel":
-        gate = (model.count + decision, newest, ())
+        gate = (model.count + decision, newest, carried)
         return _set(state, gate=gate, swapped=state[1] | 1 << gate[0]), True
     if model.actors[index][0] == "writer" and saw != state[6]:
         raise Broken("decided by lists that were replaced")
     time = state[7][decision] if model.actors[index][0] == "writer" else 0
-    gate = (decision, max(newest, time), model.targets(index, decision))
+    gate = (decision, max(newest, time), (*carried, *model.targets(index, decision)))
     return _set(state, gate=gate, swapped=state[1] | 1 << decision), True
 
 
@@ -332,7 +345,7 @@ def _told(model: Model, state: State, index: int, actor: Actor, told: int) -> St
             raise Broken("told failed, and it is shown")
     return _with(
         state, index, actor, PC=ENDED, ATTEMPT=0, TAG=None, NEWEST=0, PENDING=(), REPLY=NONE, LEFT=(),
-        SAW=None, TOLD=told,
+        SAW=None, TOLD=told, CARRIED=(), SWAPS=0, BEFORE=None,
     )  # fmt: skip
 
 
@@ -341,7 +354,7 @@ def _superseded(model: Model, state: State, index: int, actor: Actor) -> State:
         return _told(model, state, index, actor, TOLD_FAILED)
     return _with(
         state, index, actor, PC=READ, ATTEMPT=actor[ATTEMPT] + 1, TAG=None, NEWEST=0, PENDING=(),
-        REPLY=NONE, SAW=None,
+        REPLY=NONE, SAW=None, CARRIED=(),
     )  # fmt: skip
 
 
@@ -350,7 +363,30 @@ def _read(model: Model, state: State, index: int, actor: Actor) -> Iterator[Stat
     if not model.lists_after and actor[SAW] is None:  # the wrong way round: list first
         yield _with(state, index, actor, SAW=_seen(model, state, index))
         return
-    yield _with(state, index, actor, PC=LIST, TAG=model.tag(gate), NEWEST=gate[1], PENDING=gate[2])
+    if _may_carry(model, index):
+        saw = _told_by_gate(model, state, actor[BEFORE]) or actor[SAW]
+        actor = state[10][index]
+        state = _with(state, index, actor, SAW=saw, SWAPS=state[1])
+    yield _with(state, index, state[10][index], PC=LIST, TAG=model.tag(gate), NEWEST=gate[1], PENDING=gate[2])
+
+
+def _may_carry(model: Model, index: int) -> bool:
+    return model.carries and model.actors[index][0] == "writer"
+
+
+def _told_by_gate(model: Model, state: State, before: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
+    """What a listing would show, from that of the attempt before; None if the gate does not tell."""
+    if before is None:
+        return None
+    swaps, (files, *others) = before
+    for decision in range(2 * model.count):
+        if (state[1] & ~swaps) >> decision & 1:
+            if decision >= model.count or model.actors[decision // model.tries][0] != "writer":
+                if model.only_commits:
+                    return None
+            elif model.target(DATA, decision) not in state[0][2]:
+                files |= 1 << model.target(DATA, decision)
+    return (files, *others)
 
 
 def _seen(model: Model, state: State, index: int) -> tuple[int, int, int, int]:
@@ -358,15 +394,19 @@ def _seen(model: Model, state: State, index: int) -> tuple[int, int, int, int]:
 
 
 def _list(model: Model, state: State, index: int, actor: Actor) -> Iterator[State]:
-    files, archived, back, props = actor[SAW] or _seen(model, state, index)
+    files, archived, back, props = seen = actor[SAW] or _seen(model, state, index)
     kind, instant = model.actors[index]
+    carried: tuple[int, ...] = ()
     if model.helps:
         looks = actor[PENDING] if model.all_files else actor[PENDING][:1]
         for target in looks:
             replaces = target // model.count == REPLACE
             was = state[7][target % model.count] if replaces else None
             missing = was == props if replaces else not files >> target & 1
-            if missing:  # put it, then list again
+            if missing and _may_carry(model, index) and target // model.count == DATA:
+                carried += (target,)
+                files |= 1 << target
+            elif missing:  # put it, then list again
                 tag = was
                 sent = _send(state, "put", target, tag, index)
                 yield _with(sent, index, actor, PC=HELPING, LEFT=(target,), SAW=None)
@@ -403,7 +443,8 @@ def _list(model: Model, state: State, index: int, actor: Actor) -> Iterator[Stat
         times = list(state[7])
         times[own] = actor[NEWEST] + ahead if kind == "writer" else props if kind == "replacer" else 0
         at = _set(state, times=tuple(times))
-        yield _with(at, index, actor, PC=SWAP, SAW=saw)
+        before = (actor[SWAPS], seen) if _may_carry(model, index) else None
+        yield _with(at, index, actor, PC=SWAP, SAW=saw, CARRIED=carried, SWAPS=0, BEFORE=before)
 
 
 def _helping(model: Model, state: State, index: int, actor: Actor) -> Iterator[State]:
@@ -412,18 +453,22 @@ def _helping(model: Model, state: State, index: int, actor: Actor) -> Iterator[S
 
 
 def _swap_sent(model: Model, state: State, index: int, actor: Actor) -> Iterator[State]:
-    tag = (actor[TAG], actor[NEWEST], actor[SAW])
+    tag = (actor[TAG], actor[NEWEST], actor[SAW], actor[CARRIED] if model.keeps else ())
     sent = _send(state, "swap", _own(model, index, actor), tag, index)
     yield _with(sent, index, actor, PC=SWAPPING)
 
 
 def _decided(model: Model, state: State, index: int, actor: Actor) -> State:
-    left: tuple[Any, ...] = model.targets(index, _own(model, index, actor))
+    own, carried = model.targets(index, _own(model, index, actor)), actor[CARRIED]
+    left: tuple[Any, ...] = (*carried, *own) if model.carried_first else (*own, *carried)
     if model.actors[index][0] in ("archiver", "restorer"):
         left = ("first", "then")
     if not left or not model.puts:
         return _told(model, state, index, actor, TOLD_OK)
-    return _with(state, index, actor, PC=PUT, REPLY=NONE, LEFT=left, TAG=None, NEWEST=0, PENDING=())
+    return _with(
+        state, index, actor, PC=PUT, REPLY=NONE, LEFT=left, TAG=None, NEWEST=0, PENDING=(), CARRIED=(),
+        SAW=None if model.carries and model.actors[index][0] == "writer" else actor[SAW], BEFORE=None,
+    )  # fmt: skip
 
 
 def _swapping(model: Model, state: State, index: int, actor: Actor) -> Iterator[State]:
@@ -456,13 +501,17 @@ def _look(model: Model, state: State, index: int, actor: Actor) -> Iterator[Stat
 
 
 def _ended_by_others(model: Model, state: State, index: int, actor: Actor) -> State:
+    own = model.targets(index, _own(model, index, actor))
+    if model.carries and model.asks_gate and set(own) & set(state[0][2]):
+        return _decided(model, state, index, actor)  # they only took it along
     if model.actors[index][0] in ("archiver", "restorer"):
         return _told(model, state, index, actor, TOLD_FAILED)  # nothing was deleted yet
     return _told(model, state, index, actor, TOLD_OK)
 
 
 def _cancel(model: Model, state: State, index: int, actor: Actor) -> Iterator[State]:
-    sent = _send(state, "cancel", _own(model, index, actor), (actor[TAG], actor[NEWEST]), index)
+    tag = (actor[TAG], actor[NEWEST], None, actor[CARRIED] if model.cancel_keeps else ())
+    sent = _send(state, "cancel", _own(model, index, actor), tag, index)
     yield _with(sent, index, actor, PC=CANCELLING)
 
 

@@ -33,6 +33,13 @@ SIZES = {
     "a log, two executors and a rollback": Model((*EXECUTORS, ROLLBACK), tries=1, log=True),
     "a log, an archiver": Model((("writer", 0), ARCHIVER), tries=2, log=True),
     "a replaced file": Model((("writer", 0), ("replacer", 0)), tries=2),
+    "two writers that carry": Model(WRITERS, tries=2, clock=(1, 2), carries=True),
+    "a writer that carries, a rollback and an archiver": Model(
+        (("writer", 0), ROLLBACK, ARCHIVER), tries=1, carries=True
+    ),
+    "a writer that carries, and a replaced file": Model(
+        (("writer", 0), ("replacer", 0)), tries=2, carries=True
+    ),
 }
 LARGE = {
     "three writers": Model((*WRITERS, ("writer", 2)), tries=1, clock=(1, 2)),
@@ -42,6 +49,10 @@ LARGE = {
     "two writers with a metadata table and a restorer": Model((*WRITERS, RESTORER), tries=1, files=2),
     "everybody": Model((("writer", 0), ROLLBACK, RESTORER, ARCHIVER), tries=1),
     "a log, three writers": Model((*WRITERS, ("writer", 2)), tries=1, log=True),
+    "three writers that carry": Model((*WRITERS, ("writer", 2)), tries=1, carries=True),
+    "two writers that carry, and a rollback": Model((*WRITERS, ROLLBACK), tries=1, carries=True),
+    "two writers that carry, two tries, and a rollback": Model((*WRITERS, ROLLBACK), tries=2, carries=True),
+    "two executors that carry, and a restorer": Model((*EXECUTORS, RESTORER), tries=2, carries=True),
     "a file replaced by two": Model((("writer", 0), *REPLACERS), tries=2),
 }
 
@@ -97,10 +108,29 @@ BROKEN = {
         Model((("writer", 0), ("replacer", 0)), tries=1, decides=False),
         "decided by lists that were replaced",
     ),
+    "a decision that others took along is taken for put": (
+        Model(carries=True, asks_gate=False), "told ok, and it is not shown",
+    ),
+    "the own file is put before those that are carried": (
+        Model(carries=True, carried_first=False), "out of order",
+    ),
+    "what is carried is not named by the gate": (
+        Model(carries=True, keeps=False), "told ok, and it is not shown",
+    ),
+    "a cancelling swap drops what is carried": (
+        Model(carries=True, cancel_keeps=False), "told ok, and it is not shown",
+    ),
     "a replaced file may have its old bytes again": (
         Model((("writer", 5), *REPLACERS), tries=1, fresh=False), "an old replacement came back",
     ),
 }  # fmt: skip
+
+
+@pytest.mark.skipif("MAINSTEM_FULL_MODEL" not in os.environ, reason="a minute")
+def test_a_refused_writer_must_ask_what_else_was_decided() -> None:
+    result = search(Model((*WRITERS, ROLLBACK), tries=2, carries=True, only_commits=False))
+    assert result.trace is not None
+    assert result.trace[-1] == "completed although its rollback was planned"
 
 
 @pytest.mark.parametrize("omission", BROKEN)

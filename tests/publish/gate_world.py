@@ -17,6 +17,7 @@ from mainstem.errors import (
     RolledBack,
     Unavailable,
 )
+from mainstem.formats.avro_container import OUR_MARK
 from mainstem.publish.gate_fence import GateFence
 from mainstem.publish.publisher import Ahead, Guarded, Publisher, Section
 from mainstem.storage import paths
@@ -53,11 +54,13 @@ class FreeLock:
 @dataclass
 class GateWorld:
     """``faults`` of processes; of requests see ``Objects``. ``metadata``: commits have two files;
-    ``clears``: decisions leave the gate once they are put."""
+    ``clears``: decisions leave the gate once they are put; ``lock_free``: as on a table that only mainstem
+    writes, where commits take along what others have decided."""
 
     seed: int
     metadata: bool = False
     clears: bool = False
+    lock_free: bool = False
     size: int = 10
     faults: Faults = field(default_factory=Faults)
 
@@ -88,7 +91,8 @@ class GateWorld:
             InstantTimes(),
             GateFence(storage, seams.clock, seams.random, clears=self.clears),
             wait_ms=0,
-            exclusive=False,
+            exclusive=self.lock_free,
+            lock_free=self.lock_free,
         )
         self.running += 1
 
@@ -122,8 +126,9 @@ class GateWorld:
         prepared = paths.prepared(instant, f"{seams.random.getrandbits(64):016x}")
         ahead = None
         try:
-            storage.put_new(paths.timeline_file(f"{instant}.deltacommit.inflight"), b"", durable=False)
-            storage.put_new(prepared, instant.encode() * self.size, durable=True)
+            inflight = paths.timeline_file(f"{instant}.deltacommit.inflight")
+            storage.put_new(inflight, OUR_MARK.encode(), durable=False)
+            storage.put_new(prepared, self._content(instant), durable=True)
             if self.metadata:
                 storage.put_new(f"{prepared}a", b"ahead" + instant.encode(), durable=True)
                 ahead = Ahead(
@@ -134,12 +139,16 @@ class GateWorld:
                 prepared=prepared,
                 ahead=ahead,
                 decide=lambda section: self._decide(storage, section, instant),
+                carries=not self.metadata,
             )
             self._tell(instant, OK)
         except (OutcomeUnknown, KeyboardInterrupt):
             pass
         except (*REFUSED, RolledBack):
             self._tell(instant, FAILED)
+
+    def _content(self, instant: str) -> bytes:
+        return OUR_MARK.encode() + instant.encode() * self.size
 
     def _decide(self, storage: Any, section: Section, instant: str) -> str | None:
         completed = section.timeline.completion_times
@@ -152,7 +161,7 @@ class GateWorld:
     @staticmethod
     def _plans(storage: Any, timeline: ActiveTimeline) -> set[str]:
         plans = [n for n in timeline.names if n.endswith(".rollback.requested")]
-        return {storage.read(paths.timeline_file(n), max_bytes=100).decode() for n in sorted(plans)}
+        return {storage.read(paths.timeline_file(n), max_bytes=100).decode()[:17] for n in sorted(plans)}
 
     def rollbacks(self, process: Process, publisher: Publisher, seams: Seams) -> None:
         """Takes back whatever is pending and was not planned yet, dead or alive."""
@@ -174,7 +183,7 @@ class GateWorld:
                         return "gone" if pending in seen or archived or planned else None
 
                     prepared = paths.prepared(pending, f"{seams.random.getrandbits(64):016x}")
-                    storage.put_new(prepared, pending.encode(), durable=True)
+                    storage.put_new(prepared, f"{pending} {OUR_MARK}".encode(), durable=True)
                     publisher.publish(
                         lambda time: f"{time}.rollback.requested", prepared=prepared, decide=gone
                     )
@@ -225,7 +234,7 @@ class GateWorld:
         if event == "replaced":
             self.broken.append(f"{name} was replaced")
         if instant.action == "rollback":
-            self.planned.add(self.objects.data[path][0].decode())
+            self.planned.add(self.objects.data[path][0].decode()[:17])
         elif instant.completion is not None:
             self._shown(instant.requested, instant.completion, name)
 
@@ -274,6 +283,6 @@ class GateWorld:
                 held = [
                     p for p in (f"{paths.TIMELINE}/{name}", f"{ARCHIVE}/{name}") if p in self.objects.data
                 ]
-                if any(self.objects.data[p][0] != instant.encode() * self.size for p in held):
+                if any(self.objects.data[p][0] != self._content(instant) for p in held):
                     self.broken.append(f"{name} has other bytes")
         assert not self.broken, f"seed {self.seed}: {self.broken[:5]}"

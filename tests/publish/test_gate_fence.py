@@ -41,6 +41,7 @@ def drawn(seed: int) -> GateWorld:
     made = GateWorld(
         seed,
         clears=seed % 3 == 0,
+        lock_free=seed % 3 == 1,
         metadata=rng.random() < 0.5,
         size=rng.choice([SMALL, SMALL, LARGE]),
         faults=Faults(skew_ms=rng.choice([0, 50, 5000])),
@@ -82,10 +83,10 @@ def test_one_writer_alone_begins_and_commits_in_thirteen_requests() -> None:
     assert world.objects.requests["w"] <= 13 * 10
 
 
-@pytest.mark.parametrize("metadata", [False, True])
-def test_writers_without_any_lock_publish_everything(metadata: bool) -> None:
+@pytest.mark.parametrize(("metadata", "lock_free"), [(False, False), (True, False), (False, True)])
+def test_writers_without_any_lock_publish_everything(metadata: bool, lock_free: bool) -> None:
     for seed in range(25):
-        world = GateWorld(seed, metadata=metadata)
+        world = GateWorld(seed, metadata=metadata, lock_free=lock_free)
         for number in range(4):
             world.start(f"w{number}", world.writer(3))
         world.run()
@@ -97,10 +98,18 @@ def test_writers_without_any_lock_publish_everything(metadata: bool) -> None:
 
 
 def faulty(
-    fault: str, at: int, *, metadata: bool, size: int, archiver: bool, seed: int | None = None
+    fault: str,
+    at: int,
+    *,
+    metadata: bool,
+    size: int,
+    archiver: bool,
+    lock_free: bool = False,
+    seed: int | None = None,
 ) -> GateWorld:
     """Two writers; at one request of the first one something happens."""
-    world = GateWorld(at if seed is None else seed, metadata=metadata, size=size)
+    seed = at if seed is None else seed
+    world = GateWorld(seed, metadata=metadata, size=size, lock_free=lock_free)
     world.objects.faults["w0", at] = fault
     world.start("w0", world.writer(2))
     world.start("w1", world.writer(2))
@@ -110,12 +119,15 @@ def faulty(
     return world
 
 
-@pytest.mark.parametrize(("metadata", "size", "archiver"), [(False, SMALL, False), (True, LARGE, True)])
+@pytest.mark.parametrize(
+    ("metadata", "size", "archiver", "lock_free"),
+    [(False, SMALL, False, False), (True, LARGE, True, False), (False, SMALL, True, True)],
+)
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_at_any_request_breaks_no_promise(fault, metadata, size, archiver) -> None:
+def test_a_fault_at_any_request_breaks_no_promise(fault, metadata, size, archiver, lock_free) -> None:
     told: Counter[str] = Counter()
     for at in range(1, 200):
-        world = faulty(fault, at, metadata=metadata, size=size, archiver=archiver)
+        world = faulty(fault, at, metadata=metadata, size=size, archiver=archiver, lock_free=lock_free)
         world.check()
         told.update(world.told.values())
         if world.objects.requests["w0"] < at:
@@ -188,15 +200,15 @@ def _without_cancelling(
     return found
 
 
-def _no_help(self: _GateObject, gate: Gate, read_ms: float) -> tuple[Gate, None]:
-    return gate, None
+def _no_help(self: _GateObject, gate: Gate, read_ms: float, listed: Any = None) -> Gate:
+    return gate
 
 
-def _first_only(self: _GateObject, gate: Gate, read_ms: float) -> tuple[Gate, None]:
+def _first_only(self: _GateObject, gate: Gate, read_ms: float, listed: Any = None) -> Gate:
     for item in gate.pending[:1]:
         if self.storage.stat(item.target) is None:
             self.put(item, gate)
-    return gate, None
+    return gate
 
 
 def _data_first(self: GateEpoch, target: str) -> None:
@@ -217,6 +229,12 @@ def _told_as_trouble(self: GateEpoch, decided: Gate, contents: Any, before_ms: f
         self._object.put(item, decided, data)  # an error of storage goes to the publisher
 
 
+def _carries_nothing(
+    self: Gate, nonce: str, decided: Any = (), carried: Any = (), whole: Any = Gate.after, **more: Any
+) -> Gate:
+    return whole(self, nonce, decided, **more)
+
+
 SEEDED: dict[str, Callable[[], Any]] = {
     "nobody helps": lambda: patch.object(_GateObject, "carry_out", _no_help),
     "only the first file is helped": lambda: patch.object(_GateObject, "carry_out", _first_only),
@@ -229,6 +247,8 @@ SEEDED: dict[str, Callable[[], Any]] = {
     "trouble after the decision is told as a failure": lambda: patch.object(
         GateEpoch, "_put", _told_as_trouble
     ),
+    "a swap does not name what it takes along": lambda: patch.object(Gate, "after", _carries_nothing),
+    "what is taken along is not put": lambda: patch.object(GateEpoch, "_is_put", lambda self, item: True),
     "contents that a decision names are swept": lambda: patch.object(
         gate_fence, "delete_quietly", _all_swept
     ),
@@ -241,9 +261,10 @@ def test_the_same_worlds_find_each_rule_that_is_left_out(omission: str) -> None:
         for at in range(10, 34):
             for fault in ("stop before", "never", "late"):
                 alone(fault, at).check()
+                faulty(fault, at, metadata=False, size=SMALL, archiver=False, lock_free=True).check()
                 size = LARGE if at % 2 else SMALL
                 faulty(fault, at, metadata=True, size=size, archiver=False).check()
-        search(range(100))
+        search(range(300))
 
 
 # -- single steps ----------------------------------------------------------------------------------------
@@ -309,6 +330,74 @@ def test_whoever_enters_carries_out_what_is_decided_and_settle_does_nothing_else
     assert storage.read(instant_file("20260101000000004"), max_bytes=99) == b"x" * 10
     assert storage.read(ahead, max_bytes=99) == b"first"
     assert storage.objects.data[paths.GATE] == before
+
+
+def taking_along(storage: Any, data: bytes) -> GateEpoch:
+    """A section that publishes a commit, and takes along what is decided and missing."""
+    epoch = fence(storage).enter(private(storage, data), carries=True)
+    assert epoch.listed is not None
+    return epoch
+
+
+FIRST, SECOND, THIRD = (instant_file(f"2026010100000000{digit}") for digit in "468")
+
+
+def test_a_commit_takes_along_what_is_decided_and_missing_and_puts_it_first(storage, objects) -> None:
+    request(storage)
+    with patch.object(GateEpoch, "_put", _nothing):
+        taking_along(storage, b"first").publish(FIRST)
+        second = taking_along(storage, b"second")
+        assert second.decided == {FIRST.rpartition("/")[2]: b"first"}, "it can be read before it is there"
+        second.publish(SECOND)
+    put: list[str] = []
+    objects.watch = lambda event, path: put.append(path) if path.startswith(paths.TIMELINE) else None
+    taking_along(storage, b"third").publish(THIRD)
+    assert put == [FIRST, SECOND, THIRD]
+    assert storage.read(FIRST, max_bytes=99) == b"first"
+
+
+def test_a_writer_whose_decision_another_took_along_and_did_not_put_puts_it_itself(storage) -> None:
+    request(storage)
+    first, whole = taking_along(storage, b"first"), storage.swap
+
+    def overtaken(path: str, data: bytes, tag: Any) -> Any:
+        whole(path, data, tag)
+        storage.swap = whole
+        second = taking_along(storage, b"second")
+        with patch.object(GateEpoch, "_put", _nothing):
+            second.publish(SECOND)  # decided, and its process dies
+        raise OSError("the reply was lost")
+
+    storage.swap = overtaken
+    first.publish(FIRST)
+    assert storage.read(FIRST, max_bytes=99) == b"first"
+    assert SECOND.rpartition("/")[2] not in storage.names(paths.TIMELINE)
+    fence(storage).settle()
+    assert storage.read(SECOND, max_bytes=99) == b"second"
+
+
+def test_a_refused_commit_lists_again_only_if_more_than_commits_were_decided(storage, objects) -> None:
+    request(storage)
+    first, second = taking_along(storage, b"first"), taking_along(storage, b"second")
+    first.publish(FIRST)
+    with pytest.raises(LeaseLost):
+        second.publish(SECOND)
+    again = fence(storage).enter(private(storage, b"second"), carries=True, again=second)
+    assert again.told and set(again.listed or ()) == set(storage.names(paths.TIMELINE))
+    plan = fence(storage).enter(private(storage, b"a plan"))
+    plan.publish(f"{paths.TIMELINE}/20260101000000006.rollback.requested")
+    with pytest.raises(LeaseLost):
+        again.publish(SECOND)
+    last = fence(storage).enter(private(storage, b"second"), carries=True, again=again)
+    assert not last.told and set(last.listed or ()) == set(storage.names(paths.TIMELINE))
+
+
+def test_other_sections_put_what_is_missing_before_they_go_on(storage) -> None:
+    request(storage)
+    with patch.object(GateEpoch, "_put", _nothing):
+        taking_along(storage, b"first").publish(FIRST)
+    assert FIRST.rpartition("/")[2] in (fence(storage).enter(private(storage, b"a plan")).listed or ())
+    assert storage.read(FIRST, max_bytes=99) == b"first"
 
 
 def test_a_name_that_other_bytes_have_is_a_corrupt_table(storage) -> None:
@@ -424,7 +513,7 @@ def test_a_decided_content_that_is_gone_stops_everybody(storage) -> None:
     for name in storage.names(paths.DECIDED):
         storage.delete(f"{paths.DECIDED}/{name}")
     with pytest.raises(CorruptTable, match="is gone: bring it back from a copy"):
-        fence(storage).enter(private(storage, b"next"))
+        fence(storage).enter(private(storage, b"next")).publish(instant_file("20260101000000006"))
 
 
 def test_notes_outlive_sections_and_supersede_those_that_entered_before(storage) -> None:

@@ -70,7 +70,9 @@ class Watch:
         self._claims: dict[str, list[Process]] = {}  # requested time -> who showed its heartbeat
         self._made: set[str] = set()
         self._newest = ""  # of what is published; a request of a write may be tried in vain
-        self._begun: dict[str, str] = {}  # requests of writes, not inflight yet: the newest time before
+        self._newest_plan = ""  # of what is published and no delta commit
+        self._begun: dict[str, str] = {}  # requests of writes, not inflight yet: what they must lie above
+        self._before_beat: dict[str, str] = {}  # heartbeat -> the newest time when it appeared
         self._epoch_of: dict[Actor | None, int] = {}
         self._entered = 0
         #: of an object store, where files may come late and come back
@@ -138,6 +140,7 @@ class Watch:
             raise Violation("heartbeats stay gone", f"{path} was put without a condition")
         who = self._who()
         if path.startswith(f"{HEARTBEATS}/") and event != "deleted" and who is not None:
+            self._before_beat.setdefault(path.rpartition("/")[2], self._newest)
             claims = self._claims.setdefault(path.rpartition("/")[2], [])
             if claims[-1:] != [who]:
                 claims.append(who)
@@ -345,7 +348,7 @@ class Watch:
         if name.requested in self.requested:
             raise Violation("unique times", f"two instants were requested at {name.requested}")
         if name.action == "deltacommit":
-            self._begun[name.requested] = self._newest
+            self._begun[name.requested] = self._floor(name.requested)
         elif name.requested <= self._newest and self.fenced:
             raise Violation(
                 "time order", f"{name.requested} requested after {self._newest} became visible"
@@ -356,8 +359,16 @@ class Watch:
         )
         if name.action != "deltacommit":
             self._newest = max(self._newest, name.requested)
+            self._newest_plan = max(self._newest_plan, name.requested)
         if name.action == "deltacommit" and name.requested not in self._claims:
             raise Violation("heartbeat first", f"{name.requested} was requested without a heartbeat")
+
+    def _floor(self, requested: str) -> str:
+        """What a write that is requested now must lie above: all that is visible. Where only the gate keeps
+        writers apart, delta commits that appeared since its heartbeat do not count: they ran beside it."""
+        if self.gate is None or self.gate.foreign:
+            return self._newest
+        return max(self._newest_plan, self._before_beat.get(requested, self._newest))
 
     def _has_begun(self, name: TimelineName) -> None:
         """A write has its time for good: all that was published before its request lies below."""
@@ -404,6 +415,8 @@ class Watch:
         if name.completion <= self._newest and self.fenced:
             raise Violation("time order", f"{path} completed after {self._newest} became visible")
         self._newest = max(self._newest, name.completion)
+        if name.action != "deltacommit":
+            self._newest_plan = max(self._newest_plan, name.completion)
         self.published.append(
             Publication(name.requested, name.completion, name.action, self.world.now)
         )

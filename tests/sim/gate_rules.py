@@ -4,8 +4,8 @@ They read the gate's object itself, at each change, and know nothing of the code
 
 - each swap follows the state that it read: epoch + 1, the old nonce in ``past``, nothing else of it lost
 - a file becomes visible only with a name and content that a swap decided
-- what one swap decided is in place when the next one takes effect, in the order in which it was decided: so
-  whoever lists the timeline later knows it
+- what one swap decided is in place when the next one takes effect, or the next one names it again, before its
+  own: so whoever reads the gate and then lists the timeline knows it
 - replaced files are replaced by decisions, too
 """
 
@@ -74,11 +74,14 @@ class GateRules:
         self._replaced = set()
         entered, self._swapped_at = self._swapped_at, found.mtime
         for item in after["pending"]:
-            if "was" not in item:
+            if "was" not in item and item not in before["pending"]:
                 self.decided[item["target"]] = Decided(after["epoch"], item["sha256"], entered, by)
         self._now = after
 
     def _carried_out(self, before: dict[str, Any], after: dict[str, Any]) -> None:
+        carried = [item for item in before["pending"] if item in after["pending"]]
+        if carried != after["pending"][: len(carried)]:
+            raise Violation("completion order", f"epoch {after['epoch']} names what it carries after its own")
         for item in before["pending"]:
             target = item["target"]
             if "was" in item:
@@ -87,7 +90,7 @@ class GateRules:
                         "help first",
                         f"epoch {after['epoch']} came before {target} of {before['epoch']} was replaced",
                     )
-            elif target not in self.shown and target not in after["dropped"]:
+            elif target not in self.shown and target not in after["dropped"] and item not in carried:
                 raise Violation(
                     "help first",
                     f"epoch {after['epoch']} came before {target} of {before['epoch']} was visible",

@@ -66,7 +66,7 @@ class Publishers(Simulation):
         else:
             storage.put_new(inflight, content, durable=True)
         self.world.sleep(self.random.random() ** 2 * 100)
-        publisher.publish(lambda time: f"{instant}_{time}.deltacommit", prepared=prepared)
+        publisher.publish(lambda time: f"{instant}_{time}.deltacommit", prepared=prepared, carries=True)
         storage.delete(prepared)
 
     def _reader(self, process: Process) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -30,7 +31,7 @@ INTERRUPTED = Faults(interrupt=0.02, late=0.01)
 
 @seeded_bug("a section does not carry out what was decided before", "publishers", DYING, body="store")
 def nobody_helps() -> list[Patch]:
-    return [patch.object(_GateObject, "carry_out", lambda self, gate, read_ms: (gate, None))]
+    return [patch.object(_GateObject, "carry_out", lambda self, gate, read_ms, listed=None: gate)]
 
 
 @seeded_bug("a refused swap is taken for somebody else's", "publishers", CROWDED, body="store")
@@ -238,3 +239,41 @@ def decided_again_in_doubt() -> list[Patch]:
         return True if other.nonce == self.nonce else None
 
     return [patch.object(_GateObject, "swap", again), patch.object(Gate, "knows", forgetful)]
+
+
+@seeded_bug("a swap does not name what it takes along", "publishers", LATE, body="store")
+def carried_is_forgotten() -> list[Patch]:
+    whole = Gate.after
+
+    def after(self: Gate, nonce: str, decided: Sequence[Item] = (), **named: Any) -> Gate:
+        return whole(self, nonce, decided, **{**named, "carried": ()})
+
+    return [patch.object(Gate, "after", after)]
+
+
+@seeded_bug("what a swap takes along is not put, as it must be in place by now", "publishers", DYING,
+            body="store")  # fmt: skip
+def carried_is_thought_in_place() -> list[Patch]:
+    return [patch.object(GateEpoch, "_is_put", lambda self, item: True)]
+
+
+@seeded_bug("a section puts its own file before those that it takes along", "publishers", DYING, body="store")
+def own_file_goes_first() -> list[Patch]:
+    whole = GateEpoch._put
+
+    def own_first(self: GateEpoch, decided: Gate, contents: Sequence[bytes], before_ms: float) -> None:
+        self._object.put(decided.pending[-1], decided, contents[-1])
+        whole(self, decided, contents, before_ms)
+
+    return [patch.object(GateEpoch, "_put", own_first)]
+
+
+@seeded_bug("a begin believes that all that completed meanwhile were commits beside it", "tables",
+            CROWDED, body="store")  # fmt: skip
+def plans_beside_a_begin_unseen() -> list[Patch]:
+    look = GateFence.look
+
+    def only_commits(self: GateFence) -> Notes:
+        return replace(look(self), only_commits=True, commits_from=-1)
+
+    return [patch.object(GateFence, "look", only_commits)]
