@@ -141,7 +141,6 @@ def test_an_item_is_what_javas_client_reads(open_one: Open) -> None:
     assert java.release()
 
 
-@pytest.mark.supports("Locks", "DynamoDB lock beside AWS's lock client, which Java uses")
 def test_java_and_mainstem_take_turns(open_one: Open) -> None:
     lock = open_one(2_000)
     lock.acquire().release()
@@ -170,7 +169,6 @@ def test_a_dead_java_holder_is_superseded_when_it_was_watched_for_its_lease(open
     lease.release()
 
 
-@pytest.mark.supports("Locks", "DynamoDB lock (DynamoDBBasedLockProvider)")
 def test_a_live_holder_is_not_superseded_and_a_dead_one_is(open_one: Open) -> None:
     holder = open_one(1_500)
     lease = holder.acquire()

@@ -57,7 +57,6 @@ def ids(url: str, store: dict[str, str]) -> list[int]:
     return sorted(mainstem.open_table(url, store).scan(columns=["id"]).to_arrow()["id"].to_pylist())
 
 
-@pytest.mark.supports("Stores", "S3: Flink SQL, exactly once")
 def test_rows_that_come_again_after_a_failure_are_committed_once(
     environment: Any, store: dict[str, str], tmp_path: Path  # noqa: F811
 ) -> None:

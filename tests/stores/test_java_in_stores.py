@@ -35,7 +35,6 @@ def test_java_reads_the_same_rows_by_default(java: JavaHudi, minio: StoreServer,
     assert by_java(java, f"s3a://bucket/{path}") == content(table) == expected
 
 
-@pytest.mark.supports("Stores", "S3: Java Hudi 1.2.0 writes and reads beside us, with its storage lock")
 @pytest.mark.parametrize("metadata", [False, True], ids=["plain", "metadata"])
 def test_java_writes_beside_two_mainstem_processes(
     java: JavaHudi, minio: StoreServer, tmp_path: Path, metadata: bool

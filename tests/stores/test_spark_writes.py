@@ -53,7 +53,6 @@ def numbers(spark: Any, first: int, end: int, factor: int) -> Any:  # noqa: F811
     return spark.range(first, end, numPartitions=3).selectExpr("id", f"id * {factor} as v")
 
 
-@pytest.mark.supports("Stores", "S3: Spark, batches")
 def test_batches_go_by_all_ways(store: dict[str, str], spark: Any) -> None:  # noqa: F811
     url, other = "s3a://bucket/batch", "s3://bucket/batch"
     given = {**TABLE, **store}
@@ -71,7 +70,6 @@ def test_batches_go_by_all_ways(store: dict[str, str], spark: Any) -> None:  # n
             assert b"mainstem-12345" not in storage.read(f"{path}/{name}", max_bytes=1 << 20)
 
 
-@pytest.mark.supports("Stores", "S3: Spark, streams exactly once")
 @pytest.mark.parametrize("way", ["driver", "executors", "data source"])
 def test_a_stream_is_exactly_once(store: dict[str, str], spark: Any, tmp_path: Path, way: str) -> None:  # noqa: F811
     url = f"s3a://bucket/stream-{way.split()[0]}"

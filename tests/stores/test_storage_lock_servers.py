@@ -144,7 +144,6 @@ def start(server: Any, classes: str) -> Iterator[Callable[[], Java]]:
         java.end()
 
 
-@pytest.mark.supports("Locks", "storage lock beside Java's StorageBasedLockProvider")
 def test_java_and_mainstem_exclude_each_other(server: Any, start: Callable[[], Java]) -> None:
     java, ours = start(), lock(server.storage("bucket", "t"))
     assert int(java.ask("acquire 20000")) >= 0

@@ -125,7 +125,6 @@ MOMENTS = {
 }
 
 
-@pytest.mark.supports("Stores", "S3, Google Cloud Storage, Azure: a writer is killed around its decision")
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_writer_that_is_killed_and_started_again_loses_and_doubles_nothing(
     minio: StoreServer, tmp_path: Path, moment: str
