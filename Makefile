@@ -58,7 +58,7 @@ TWO := -n 2 --dist loadfile
 ON_STORES := $(addprefix tests/,services readers indexing vectors storage metadata layout bad_input cli)
 SAMPLE ?= 1/8
 
-test: setup-dev ## all tests but those that need Java Hudi or other versions; 15 minutes
+test: setup-dev ## all tests but those that need Java Hudi or other versions; 18 minutes
 	@failed=0; $(ENVIRONMENT) run dev -- -m pytest $(OTHERS) $(TWO) -q $(ARGS) || [ $$? = 5 ] || failed=1; \
 	$(ENVIRONMENT) run dev -- -m pytest tests/writers --store objects $(TWO) -q $(ARGS) || [ $$? = 5 ] || failed=1; \
 	for store in memory renames; do $(ENVIRONMENT) run dev -- -m pytest tests/writers $(ON_STORES) --store $$store \
@@ -88,7 +88,7 @@ again:
 
 SERVER_SAMPLE ?= 1/24
 MOTO := tests/stores/test_dynamodb_lock.py
-stores: setup-dev ## object stores and HDFS: real servers are installed, and tables live on them; 12 minutes
+stores: setup-dev ## object stores and HDFS: real servers are installed, and tables live on them; 15 minutes
 	@$(PYTHON) scripts/stores.py
 	@$(ENVIRONMENT) install moto
 	@failed=0; $(ENVIRONMENT) run dev -- -m pytest tests/stores --ignore=$(MOTO) -q $(ARGS) || failed=1; \

@@ -142,7 +142,7 @@ def test_a_builder_that_dies_hinders_nobody_and_the_next_ends_it(table, tmp_path
     def build(ctx):
         creating.create_index(ctx, "partition_stats", [], {})
 
-    for copy in deaths(table.path, tmp_path, build, LEAN, every=23):
+    for copy in deaths(table.path, tmp_path, build, LEAN, every=11):
         died = mainstem.open_table(copy, LEAN)
         states |= {i.state for i in died.indexes() if i.name == "partition_stats"} or {""}
         died.upsert(rows(range(5), 60))
