@@ -128,6 +128,7 @@ def test_a_stream_on_a_spark_cluster_loses_a_host_and_its_driver_and_no_row(
         first.wait_for(compacted, "a compaction by tasks")
         until(lambda: bool(commits(url, completed=False)), "a batch on its way")
         drivers[0].kill()
+        first.process.stdin.close()
         before = len(commits(url))
         second = driver(drivers[1])
         second.wait_for(lambda _: len(commits(url)) >= before + 2, "batches of another driver")
