@@ -88,7 +88,7 @@ again:
 
 SERVER_SAMPLE ?= 1/24
 MOTO := tests/stores/test_dynamodb_lock.py
-stores: setup-dev ## object stores and HDFS: real servers are installed, and tables live on them; 15 minutes
+stores: setup-dev ## object stores and HDFS: real servers are installed, and tables live on them; 20 minutes
 	@$(PYTHON) scripts/stores.py
 	@$(ENVIRONMENT) install moto
 	@failed=0; $(ENVIRONMENT) run dev -- -m pytest tests/stores --ignore=$(MOTO) -q $(ARGS) || failed=1; \

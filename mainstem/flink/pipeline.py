@@ -25,7 +25,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -86,8 +86,13 @@ def _check_file_system(location: Location) -> None:
     if is_local(location):
         return
     jvm = get_gateway().jvm
+    uri = jvm.java.net.URI.create(location.base)
+    with suppress(Py4JJavaError):
+        jvm.org.apache.flink.core.fs.FileSystem.get(uri)
+        return
+    _load_plugins(jvm)
     try:
-        jvm.org.apache.flink.core.fs.FileSystem.get(jvm.java.net.URI.create(location.base))
+        jvm.org.apache.flink.core.fs.FileSystem.get(uri)
     except Py4JJavaError as error:
         raise Unsupported(
             f"Flink has no file system for {location.scheme}:// that works, which its checkpoints and the"
@@ -95,6 +100,15 @@ def _check_file_system(location: Location) -> None:
             " (flink-s3-fs-hadoop, flink-gs-fs-hadoop, flink-azure-fs-hadoop) and give it the credentials",
             table=location.base,
         ) from None
+
+
+def _load_plugins(jvm: Any) -> None:
+    """Load Flink's plugins with the options of its configuration, as ``flink run`` does: a JVM that a Python
+    program starts has none."""
+    flink = jvm.org.apache.flink
+    settings = flink.configuration.GlobalConfiguration.loadConfiguration()
+    manager = flink.core.plugin.PluginUtils.createPluginManagerFromRootFolder(settings)
+    flink.core.fs.FileSystem.initialize(settings, manager)
 
 
 def plan_insert(env: TableEnvironment, rows: Table, declared: Declared) -> Planned:

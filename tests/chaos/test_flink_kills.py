@@ -15,8 +15,6 @@ import importlib.util
 import json
 import os
 import random
-import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -26,7 +24,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from urllib.request import urlopen
 
 import pytest
 
@@ -36,6 +33,7 @@ from mainstem.writers.staged_rows import parse_line
 from tests.chaos.actors import ROOT, Actor
 from tests.chaos.written import rows_written
 from tests.hudi_rs.reading import read
+from tests.servers.flink_cluster import ask, attempts, command, configure, environment, remote
 from tests.servers.zookeeper import free_port
 
 pytest.importorskip("hudi")
@@ -251,28 +249,11 @@ class Cluster:
     """A local Flink cluster of the wheel's scripts: a job manager and task managers, which may be killed."""
 
     def __init__(self, folder: Path) -> None:
-        home = Path(importlib.util.find_spec("pyflink").origin).parent
-        conf = folder / "conf"
-        shutil.copytree(home / "conf", conf)
-        self.port, rpc = free_port(), free_port()
-        config = conf / "config.yaml"
-        java = re.search("all: (--add-exports=.*)", config.read_text()).group(1)  # what Arrow needs
-        config.write_text(
-            f"env.java.opts.all: {java}\n"
-            f"jobmanager.rpc.address: localhost\njobmanager.rpc.port: {rpc}\n"
-            f"rest.address: localhost\nrest.port: {self.port}\nrest.bind-port: {self.port}\n"
-            "jobmanager.memory.process.size: 800m\ntaskmanager.memory.process.size: 900m\n"
-            "taskmanager.memory.managed.size: 64m\ntaskmanager.numberOfTaskSlots: 2\n"
-            "heartbeat.interval: 500\nheartbeat.timeout: 20000\n"
-        )
-        self._bin = home / "bin"
+        self.port = free_port()
+        configure(folder / "conf", "localhost", self.port, free_port())
         self._folder = folder
         self._all: list[Actor] = []
-        # What workers of a cluster import must be installed there: for them it is in this folder.
-        self._environment = {
-            "FLINK_CONF_DIR": str(conf), "FLINK_LOG_DIR": str(folder / "logs"), "FLINK_HOME": str(home),
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        }  # fmt: skip
+        self._environment = environment(folder / "conf", folder / "logs")
         self.job_manager = self._start("jobmanager.sh")
         self.managers: dict[str, Actor] = {}
         self._mutex, self._ended = threading.RLock(), threading.Event()
@@ -290,9 +271,8 @@ class Cluster:
                     self.kill_manager(name)
 
     def _start(self, script: str, *arguments: str) -> Actor:
-        command = ["bash", str(self._bin / script), "start-foreground", *arguments]
         log = self._folder / f"{script}-{len(self._all)}.log"
-        call = f"import os; os.execvp('bash', {command!r})"
+        call = f"import os; os.execvp('bash', {command(script, *arguments)!r})"
         actor = Actor(script, "cluster", ["-c", call], log, environment=self._environment)
         actor.start()
         self._all.append(actor)
@@ -320,28 +300,14 @@ class Cluster:
             actor.end()
 
     def state(self, job: str) -> str:
-        return self._ask(f"jobs/{job}")["state"]
+        return ask("localhost", self.port, f"jobs/{job}")["state"]
 
     def attempts(self, job: str) -> dict[str, int]:
         """Task managers at which the job runs -> the newest attempt of its tasks there, from 0."""
-        found: dict[str, int] = {}
-        for vertex in self._ask(f"jobs/{job}")["vertices"]:
-            for task in self._ask(f"jobs/{job}/vertices/{vertex['id']}")["subtasks"]:
-                if task["status"] == "RUNNING":
-                    place = task["taskmanager-id"]
-                    found[place] = max(found.get(place, 0), task["attempt"])
-        return found
-
-    def _ask(self, what: str) -> dict:
-        with urlopen(f"http://localhost:{self.port}/{what}", timeout=60) as answer:
-            return json.load(answer)
+        return attempts("localhost", self.port, job)
 
     def settings(self) -> dict[str, str]:
-        (python,) = (self._bin.parent / "opt").glob("flink-python-*.jar")  # not in a cluster's own lib
-        return {
-            "execution.target": "remote", "rest.address": "localhost", "rest.port": str(self.port),
-            "pipeline.jars": python.as_uri(),
-        }  # fmt: skip
+        return remote("localhost", self.port)
 
 
 @pytest.fixture(scope="module")

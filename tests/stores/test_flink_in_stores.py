@@ -7,6 +7,7 @@ store; one of them fails in the middle and starts again.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -35,10 +36,13 @@ def store() -> Iterator[dict[str, str]]:
 @pytest.fixture(scope="module")
 def table_environment(store: dict[str, str]) -> Any:
     pytest.importorskip("pyflink")
-    from pyflink.common import Configuration
-    from pyflink.datastream import StreamExecutionEnvironment
-    from pyflink.java_gateway import get_gateway
-    from pyflink.table import StreamTableEnvironment
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what PyFlink's own imports say about each other
+        import pyflink.fn_execution.beam.beam_worker_pool_service  # noqa: F401
+        from pyflink.common import Configuration
+        from pyflink.datastream import StreamExecutionEnvironment
+        from pyflink.java_gateway import get_gateway
+        from pyflink.table import StreamTableEnvironment
 
     (jar,) = jars("flink-jars", "flink.xml").glob("*.jar")
     with pytest.MonkeyPatch.context() as patch:
