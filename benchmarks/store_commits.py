@@ -70,7 +70,7 @@ def run(reduced: bool) -> list[Row]:
     try:
         with Minio() as server:
             server.make_bucket(BUCKET)
-            bare = {writers: _race(server, writers, seconds, _bare, f"bare{writers}", {}) for writers in WRITERS}
+            bare = {writers: _race(server, writers, seconds, _bare, f"bare{writers}") for writers in WRITERS}
             made = []
             for exclusive in (True, False):
                 for writers in WRITERS:
@@ -105,16 +105,12 @@ class Raced:
         return sum(one[name] for one in self.told) / self.commits
 
 
-def _race(
-    server: Minio, writers: int, seconds: float, body: Callable[..., None], folder: str, options: dict[str, str]
-) -> Raced:
+def _race(server: Minio, writers: int, seconds: float, body: Callable[..., None], folder: str) -> Raced:
     location = server.location(BUCKET, folder)
     context = multiprocessing.get_context("spawn")  # threads of obstore do not survive a fork
     start, out = context.Barrier(writers), context.Queue()
-    given = {**location.option_values(), **options}
-    processes = [
-        context.Process(target=body, args=(location.base, given, start, seconds, out)) for _ in range(writers)
-    ]
+    given = (location.base, dict(location.option_values()), start, seconds, out)
+    processes = [context.Process(target=body, args=given) for _ in range(writers)]
     for process in processes:
         process.start()
     before_s = _cpu_seconds(server)
@@ -127,8 +123,7 @@ def _race(
 
 def _cpu_seconds(server: Minio) -> float:
     """Processor time that the server has used."""
-    assert server.process is not None
-    fields = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
+    fields = Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
@@ -143,7 +138,7 @@ def _rows(server: Minio, writers: int, exclusive: bool, seconds: float, bare: Ra
             "hoodie.time.generator.max_expected_clock_skew_ms": "0" if exclusive else "1", **options,
         },
     )  # fmt: skip
-    raced = _race(server, writers, seconds, _write, folder, {})
+    raced = _race(server, writers, seconds, _write, folder)
     counts = [len(one["ms"]) for one in raced.told]
     who = "alone" if exclusive else "shared, no skew wait"
     what = f"{writers} process{'es' if writers > 1 else ''}, same keys, {who}, 20/10 ms a request"
@@ -201,7 +196,7 @@ def _bare(base: str, options: Mapping[str, str], start: Any, seconds: float, out
     """The necessary requests of commits, and a gate that is swapped by its tag, and nothing else."""
     calls: Any = Delayed()
     store = store_options.open_store(location_of(base, options=options))
-    own, gate = f"bare/{os.getpid()}", "bare/gate"
+    own, gate, names = f"bare/{os.getpid()}", "bare/gate", calls.list_with_delimiter
     told: dict[str, Any] = {"attempts": 0}
 
     def put(name: str) -> Callable[[], object]:
@@ -223,15 +218,13 @@ def _bare(base: str, options: Mapping[str, str], start: Any, seconds: float, out
             here = f"{own}-{number}"
             for name in ("heartbeat", "requested"):
                 put(f"{here}-{name}")()
-            tag = read()
+            read()
             together(*(put(f"{here}-{name}") for name in ("inflight", "marker0", "marker1")))
             together(*(put(f"{here}-{name}") for name in ("log0", "log1")))
-            together(
-                lambda: calls.list_with_delimiter(store, "bare/t/"), lambda: calls.get(store, gate).bytes()
-            )
+            _, tag = pool.map(lambda look: look(), (lambda: names(store, "bare/t/"), read))
             while True:
                 told["attempts"] += 1
-                try:  # alone nobody has moved the gate since the begin
+                try:
                     calls.put(store, gate, os.urandom(3000), mode={"e_tag": tag})
                     break
                 except PreconditionError:
