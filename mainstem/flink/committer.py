@@ -10,20 +10,21 @@ Commits of a sink are numbered as batch *k* of the streaming guard ``flink/<sink
 names its part files. One round:
 
   1  find the newest committed batch k and the parts that it holds
-  2  list the part files; those of k are in the table: remove them as in 8
+  2  list the part files; those of k are in the table: put them away as in 8
   3  read the oldest of the others, up to a limit; a damaged one ends the round
   4  make the folder durable: names that appeared and names that were removed
   5  begin a transaction with the guard (``flink/<sink>``, k + 1)
   6  check that k is still the newest and the parts are still there; if not, abort and go to 1
   7  add the staged rows, part by part, and commit, with the parts' names in the metadata. The guard is
      checked under the lock: if another committer committed k + 1, abort and start the round again
-  8  remove the part files, then the staged files that they name
+  8  put the part files away: remove them, or on an object store replace them by blanks (``part_files``); then
+     remove the staged files that they name, and the blanks of k
 
-*A part is committed at most once.* The parts of batch j are removed (in 8, or in 2 of the next round),
-durably (4), before batch j + 1 begins. k is read before the listing, so the listing shows no part of a batch
-below k, and the parts of k are excluded by name. A committer of k + 1 made its listing while k was the
-newest, because the guard refuses k + 1 once it exists. *No part is lost:* only empty parts and parts that the
-newest batch names are removed.
+*A part is committed at most once.* The parts of batch j are removed or blank (in 8, or in 2 of the next
+round), durably (4), before batch j + 1 begins. k is read before the listing, so the listing shows no rows of
+a batch below k, and the parts of k are excluded by name. A committer of k + 1 made its listing while k was
+the newest, because the guard refuses k + 1 once it exists. *No part is lost:* only parts without rows and
+parts that the newest batch names are removed.
 
 *Crashes:* after 5, the transaction is left behind and rolled back like any writer's. After 7, the next round
 removes the parts (2). Within 8, staged files may remain that no part names; ``sweep`` removes them by age.
@@ -169,7 +170,7 @@ class Committer:
         """One pass through the steps; None if there was nothing to commit."""
         newest = self._look()
         listed = self._parts.listed()
-        self._parts.remove([e.name for e in listed if e.name in newest.parts])
+        self._parts.put_away([e.name for e in listed if e.name in newest.parts])
         parts = self._parts.read_oldest([e for e in listed if e.name not in newest.parts])
         if parts is None:
             return Outcome(ALREADY_COMMITTED)
@@ -185,12 +186,13 @@ class Committer:
             outcome = self._commit(newest, parts)
         except (CorruptTable, Invalid):
             # Another committer may have committed these parts and removed their rows meanwhile.
-            if self._parts.are_there(parts):
+            if self._look() == newest and self._parts.are_there(parts):
                 raise
             return Outcome(ALREADY_COMMITTED)
         if outcome.status == COMMITTED:
             with suppress(OSError):  # the next round removes them
-                self._parts.remove([part.name for part in parts])
+                self._parts.put_away([part.name for part in parts])
+                self._parts.remove([e.name for e in listed if e.name in newest.parts])
         return outcome
 
     def _commit(self, newest: _Newest, parts: list[Part]) -> Outcome:

@@ -2,6 +2,11 @@
 
 A part file holds the committables of one checkpoint, one per line. Its final name begins with neither a dot
 nor an underscore; until its checkpoint completes, it has another name.
+
+A job that is restored from a checkpoint gives the part files of that checkpoint their names once more. On
+an object store Flink then wants to find each that has its name already, with its length, else the job
+starts over for ever (``S3Committer.commitAfterRecovery``). So there the newest batch's parts stay, as
+*blanks* of the same length, until the next batch is committed. A blank is a part without rows.
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ from mainstem.errors import CorruptTable, Invalid
 from mainstem.limits import PART_FILE_BYTES_MAX
 from mainstem.storage import paths
 from mainstem.storage.protocol import FileInfo, Storage
+from mainstem.storage.swaps import has_swaps, swappable
 from mainstem.writers.staged_rows import Committable, parse_line
 
 # Limits of one commit. A single part is never split.
@@ -45,14 +51,17 @@ class PartFiles:
         self._sink = sink
         self.folder = paths.committables_folder(sink)
         self._staged = paths.staged_folder(sink)
+        #: parts of the newest batch that are blanks, on an object store
+        self._blanks: set[str] = set()
 
     def path(self, name: str) -> str:
         """Path of a part file."""
         return f"{self.folder}/{name}"
 
     def any(self) -> bool:
-        """Whether any part has its final name."""
-        return any(not name.startswith(_HIDDEN) for name in self._storage.names(self.folder))
+        """Whether any part has its final name, but for known blanks."""
+        names = self._storage.names(self.folder)
+        return any(not name.startswith(_HIDDEN) and name not in self._blanks for name in names)
 
     def listed(self) -> list[FileInfo]:
         """Parts under their final names in the order of their checkpoints, without holes.
@@ -118,16 +127,42 @@ class PartFiles:
         """Makes the folder's added and removed names durable."""
         self._storage.settle([], [self.folder], durable=True)
 
+    def put_away(self, names: list[str]) -> None:
+        """Parts of the newest batch: removes them, on an object store blanks them; then removes the staged
+        files that they named."""
+        names = [name for name in names if name not in self._blanks]
+        if not has_swaps(self._storage):
+            self.remove(names)
+            return
+        staged = self._rows_of(names)
+        for name in names:
+            self._blank(name)
+        self._storage.delete_all(staged)
+        self._blanks.update(names)
+
     def remove(self, names: list[str]) -> None:
         """Removes parts whose rows are in the table, then their staged files."""
+        staged = self._rows_of([name for name in names if name not in self._blanks])
+        for name in names:
+            self._storage.delete(self.path(name))
+        self._storage.delete_all(staged)
+        self._blanks.difference_update(names)
+
+    def _rows_of(self, names: list[str]) -> list[str]:
+        """Paths of the staged files that these parts name."""
         staged: list[str] = []
         for name in names:
             with suppress(CorruptTable, Invalid):  # its rows are in; the sweep takes what it does not name
                 part = self.read(name)
                 staged += [one.path for one in part.committables] if part else []
-            self._storage.delete(self.path(name))
-        for path in staged:
-            self._storage.delete(path)
+        return staged
+
+    def _blank(self, name: str) -> None:
+        """Replace a part by a blank, unless it is gone or is one already."""
+        swaps = swappable(self._storage)
+        found = swaps.read_tagged(self.path(name), max_bytes=PART_FILE_BYTES_MAX)
+        if found is not None and found[0].strip():
+            swaps.swap(self.path(name), b"\n".rjust(len(found[0])), found[1])
 
     def sweep(self, age_ms: int) -> int:
         """Removes staged files older than ``age_ms`` that no part file names; see ``Committer.sweep``."""

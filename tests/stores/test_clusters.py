@@ -155,12 +155,6 @@ def commits(url: str, completed: bool = True) -> list[str]:
     return [i.requested for i in found if i.action == "deltacommit" and bool(i.completion) == completed]
 
 
-# Nothing is lost, but the job never comes back: it restarts for ever, so the test is not even begun.
-@pytest.mark.xfail(
-    run=False,
-    reason="restored, Flink's sink for S3 looks again for the part files of its newest checkpoint, and the"
-    " committer has removed those that it has committed",
-)
 def test_a_job_on_a_flink_cluster_loses_a_host_and_no_row(
     lab: Machines, minio: Minio, tmp_path: Path
 ) -> None:
