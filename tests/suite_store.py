@@ -1,4 +1,4 @@
-"""Suites that were written for a disk, on other stores: ``--store NAME``, and ``--sample 1/N`` of a suite.
+"""Suites that were written for a disk, on other stores: ``--store NAME``, and ``--sample K/N`` of a suite.
 
 Every table that a test gives by a path then lies in that store, as long as this process opens it:
 
@@ -32,24 +32,27 @@ _BUCKET = "suites-"
 def add_options(parser: pytest.Parser) -> None:
     parser.addoption("--store", choices=(*HERE, *SERVERS), help="where tables lie that are given by paths")
     parser.addoption(
-        "--sample", type=_one_in, default=1, metavar="1/N", help="one test in N, always the same ones"
+        "--sample", type=_part_of, default=(1, 1), metavar="K/N",
+        help="one test in N, always the same ones; the parts 1/N to N/N are all tests",
     )
 
 
-def _one_in(text: str) -> int:
-    one, _, number = text.partition("/")
-    if one != "1" or not number.isdigit() or int(number) < 1:
+def _part_of(text: str) -> tuple[int, int]:
+    part, _, parts = text.partition("/")
+    if not part.isdigit() or not parts.isdigit() or not 1 <= int(part) <= int(parts):
         raise ValueError(text)
-    return int(number)
+    return int(part), int(parts)
 
 
 def sampled(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is not in the sample; what is asked for by its own name stays."""
-    one_in = config.getoption("--sample")
-    if one_in == 1 or any("::" in name for name in config.args):
+    part, parts = config.getoption("--sample")
+    if parts == 1 or any("::" in name for name in config.args):
         return
-    left_out = [item for item in items if zlib.crc32(item.nodeid.encode()) % one_in]
-    items[:] = [item for item in items if zlib.crc32(item.nodeid.encode()) % one_in == 0]
+    chosen = [item for item in items if zlib.crc32(item.nodeid.encode()) % parts == part - 1]
+    kept = set(map(id, chosen))
+    left_out = [item for item in items if id(item) not in kept]
+    items[:] = chosen
     config.hook.pytest_deselected(items=left_out)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -27,3 +28,5 @@ def test_a_sample_is_stable_and_a_named_test_always_runs() -> None:
     assert collected(SUITE, "--sample", "1/3") == sample
     left_out = next(name for name in every if name not in sample)
     assert collected(left_out, "--sample", "1/3") == [left_out]
+    parts = [collected(SUITE, "--sample", f"{part}/3") for part in (1, 2, 3)]
+    assert sorted(chain.from_iterable(parts)) == sorted(every)
