@@ -38,7 +38,9 @@ def check_before_ticket() -> list[Patch]:
 
 @seeded_bug("others are swept before the own marker exists", "publishers", LOSING_LEASES)
 def sweep_before_marker() -> list[Patch]:
-    def enter(self: LinkFence, content: str | None = None, ahead: str | None = None) -> LinkEpoch:
+    def enter(
+        self: LinkFence, content: str | None = None, ahead: str | None = None, **given: object
+    ) -> LinkEpoch:
         names = self._storage.names(paths.FENCE)
         self._seen(names)
         epoch = self._epoch(content)
