@@ -65,6 +65,11 @@ test: setup-dev ## all tests but those that need Java Hudi or other versions; 18
 	--sample $(SAMPLE) $(TWO) -q $(ARGS) || [ $$? = 5 ] || failed=1; done; \
 	$(ENVIRONMENT) run dev -- -m pytest $(ALONE) --ignore=$(KILLS) -q $(ARGS) || [ $$? = 5 ] || failed=1; exit $$failed
 
+# Of these `.ci/run` runs one part of several, another one for each commit: K/N.
+VERSIONS_SAMPLE ?= 1/1
+STORES_SAMPLE ?= 1/1
+KILLS_SAMPLE ?= 1/1
+
 # Left out: what no version can change (models, simulation, processes) and most of the slow tests.
 VERSIONED := tests --ignore=tests/interop --ignore=tests/stores --ignore=tests/chaos --ignore=tests/model --ignore=tests/sim \
 	--ignore=tests/multiprocess -m "versions or not slow" $(TWO) -q
@@ -75,7 +80,8 @@ OLDEST := $(shell $(PYTHON) -c 'import sys; print("oldest" * (sys.version_info >
 versions: ## the tests that depend on versions, with the newest Spark and pyarrow; 6 minutes
 	@$(ENVIRONMENT) install newest $(OLDEST) dist
 	@failed=0; for group in newest $(OLDEST); do \
-	$(ENVIRONMENT) run $$group -- -m pytest $(VERSIONED) $(ARGS) || failed=1; done; exit $$failed
+	$(ENVIRONMENT) run $$group -- -m pytest $(VERSIONED) --sample $(VERSIONS_SAMPLE) $(ARGS) || failed=1; done; \
+	exit $$failed
 
 interop: setup-dev ## Java Hudi 1.2.0 reads and writes beside us; 20 minutes
 	@$(ENVIRONMENT) install interop
@@ -91,7 +97,8 @@ MOTO := tests/stores/test_dynamodb_lock.py
 stores: setup-dev ## object stores and HDFS: real servers are installed, and tables live on them; 20 minutes
 	@$(PYTHON) scripts/stores.py
 	@$(ENVIRONMENT) install moto
-	@failed=0; $(ENVIRONMENT) run dev -- -m pytest tests/stores --ignore=$(MOTO) -q $(ARGS) || failed=1; \
+	@failed=0; $(ENVIRONMENT) run dev -- -m pytest tests/stores --ignore=$(MOTO) \
+	--sample $(STORES_SAMPLE) -q $(ARGS) || failed=1; \
 	$(ENVIRONMENT) run moto -- -m pytest $(MOTO) tests/storage/test_aws_credentials.py -q $(ARGS) || failed=1; \
 	for store in minio hdfs; do $(ENVIRONMENT) run dev -- -m pytest tests/writers $(ON_STORES) --store $$store \
 	--sample $(SERVER_SAMPLE) $(TWO) -q $(ARGS) || [ $$? = 5 ] || failed=1; done; exit $$failed
@@ -132,7 +139,7 @@ chaos: SECONDS = 3600
 chaos: setup-dev ## everybody on one table under a failing ZooKeeper ensemble for SECONDS=3600, from SEED= if given; then Flink jobs killed, streaming reads too
 	@failed=0; $(ENVIRONMENT) run dev -- -m tests.chaos.run --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS) || failed=1; \
 	FLINK_KILLS_SECONDS=$$(($(SECONDS) > 1200 ? $(SECONDS) / 100 : 12)) \
-	$(ENVIRONMENT) run dev -- -m pytest -q --at-once $(KILLS) || [ $$? = 5 ] || failed=1; \
+	$(ENVIRONMENT) run dev -- -m pytest -q --at-once --sample $(KILLS_SAMPLE) $(KILLS) || [ $$? = 5 ] || failed=1; \
 	$(ENVIRONMENT) run dev -- -m tests.chaos.stream_read --seconds $$(($(SECONDS) > 1200 ? $(SECONDS) / 6 : 75)) \
 	$(if $(SEED),--seed $(SEED)) || failed=1; exit $$failed
 

@@ -172,7 +172,8 @@ def test_rows_of_a_table_without_bucket_index_can_be_copied_as_the_refusal_says(
     rows = old.scan(columns=old.schema.names).to_arrow()
     new = mainstem.create_table(
         tmp_path.with_name(f"{tmp_path.name}-new"), old.schema, record_key=old.config.record_key,
-        ordering=old.config.ordering, partition_by=old.config.partition_fields, buckets=2, properties={"hoodie.mainstem.fsync": False},
+        ordering=old.config.ordering, partition_by=old.config.partition_fields, buckets=2,
+        properties={"hoodie.mainstem.fsync": False},
     )  # fmt: skip
     new.bulk_insert(rows)
     keys = "_hoodie_record_key"
