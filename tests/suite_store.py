@@ -21,6 +21,7 @@ from unittest.mock import patch
 
 import pytest
 
+from mainstem.api import neighbours
 from mainstem.storage import backends
 
 #: stores in which this process alone, or it and forked children, find the tables
@@ -116,7 +117,9 @@ def tables_in(config: pytest.Config) -> Iterator[None]:
     if store is None:
         yield
         return
-    with patch.dict(backends.BACKENDS, file=_backend(store, config)):
+    backend = _backend(store, config)
+    around = getattr(backend, "around", backends.storage_of)
+    with patch.dict(backends.BACKENDS, file=backend), patch.object(neighbours, "storage_of", around):
         yield
 
 

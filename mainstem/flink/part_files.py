@@ -12,6 +12,7 @@ starts over for ever (``S3Committer.commitAfterRecovery``). So there the newest 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -131,31 +132,27 @@ class PartFiles:
         """Parts of the newest batch: removes them, on an object store blanks them; then removes the staged
         files that they named."""
         names = [name for name in names if name not in self._blanks]
-        if not has_swaps(self._storage):
-            self.remove(names)
-            return
-        staged = self._rows_of(names)
-        for name in names:
-            self._blank(name)
-        self._storage.delete_all(staged)
-        self._blanks.update(names)
+        self._end(names, self._blank if has_swaps(self._storage) else self._delete)
+        if has_swaps(self._storage):
+            self._blanks.update(names)
 
     def remove(self, names: list[str]) -> None:
         """Removes parts whose rows are in the table, then their staged files."""
-        staged = self._rows_of([name for name in names if name not in self._blanks])
-        for name in names:
-            self._storage.delete(self.path(name))
-        self._storage.delete_all(staged)
+        self._end(names, self._delete)
         self._blanks.difference_update(names)
 
-    def _rows_of(self, names: list[str]) -> list[str]:
-        """Paths of the staged files that these parts name."""
+    def _end(self, names: list[str], how: Callable[[str], None]) -> None:
         staged: list[str] = []
         for name in names:
             with suppress(CorruptTable, Invalid):  # its rows are in; the sweep takes what it does not name
-                part = self.read(name)
+                part = None if name in self._blanks else self.read(name)
                 staged += [one.path for one in part.committables] if part else []
-        return staged
+            how(name)
+        for path in staged:
+            self._storage.delete(path)
+
+    def _delete(self, name: str) -> None:
+        self._storage.delete(self.path(name))
 
     def _blank(self, name: str) -> None:
         """Replace a part by a blank, unless it is gone or is one already."""

@@ -79,6 +79,7 @@ def test_an_index_that_goes_while_its_rows_are_made_does_not_end_the_writer(tabl
     assert done and report.ok, report.differences
 
 
+@pytest.mark.disk("private files get their names by links")
 def test_a_file_of_an_attempt_that_stood_still_is_not_taken_for_one_of_the_new_index(
     table, monkeypatch
 ) -> None:

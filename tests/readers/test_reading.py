@@ -26,7 +26,7 @@ from mainstem.readers.rows import base_rows
 from mainstem.readers.rows.split import read_split
 from mainstem.storage import paths
 from mainstem.timeline.commit_metadata import WriteStat, encode_commit
-from tests.storage.steps import Proxy, storage_at
+from tests.storage.steps import OPENING, Opening, Proxy, storage_at
 
 pytestmark = pytest.mark.versions
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("ts", pa.int64()), ("name", pa.string())])
@@ -167,15 +167,27 @@ def test_a_file_that_vanishes_once_makes_the_query_start_again(tmp_path):
     assert ids(pa.Table.from_batches(batches)) == [1, 2]
 
 
+class WithoutLogs(Opening):
+    """Log files are gone whenever they are opened."""
+
+    def __getattr__(self, name):
+        found = super().__getattr__(name)
+        if name not in OPENING:
+            return found
+
+        def call(path, *given, **named):
+            if ".log." in path:
+                raise FileNotFoundError(path)
+            return found(path, *given, **named)
+
+        return call
+
+
 def test_a_file_that_is_gone_for_good_is_an_error_that_names_it(tmp_path):
     table = create(tmp_path / "t")
     outcome = table.upsert(rows((1, "a", 1, "x")))
     (gone,) = log_files(tmp_path / "t")
-
-    def vanish(path):
-        raise FileNotFoundError(path)
-
-    storage = Wrapped(tmp_path / "t", view=vanish)
+    storage = WithoutLogs(storage_at(tmp_path / "t"))
     with pytest.raises(Unavailable, match=r"\.log\.1_"):
         snapshot.scan(storage).to_arrow()
     with pytest.raises(Unavailable, match=r"\.log\.1_"):

@@ -90,6 +90,7 @@ class Sinks(Services):
             storage = table.writer_context().seams.storage
             job.attempts += 1
             stager = Stager(storage, spec, name, process.random)
+            self._restored(job)
             # Until its parts are committed a crash of the machine may take their names back.
             while not job.over or self._waiting(job):
                 try:
@@ -104,8 +105,12 @@ class Sinks(Services):
         return body
 
     def _waiting(self, job: Job) -> bool:
-        names = self.disk.folders.get(paths.committables_folder(job.name), {})
-        return any(not name.startswith(".") for name in names)
+        return bool(self._with_rows(paths.committables_folder(job.name)))
+
+    def _with_rows(self, folder: str) -> list[str]:
+        """Files of a sink's folder, but for blanks, which stay in a store, and for hidden ones."""
+        files = self.disk.folders.get(folder, {})
+        return [n for n, file in files.items() if not n.startswith(".") and bytes(file.data).strip()]
 
     def _checkpoint(self, process: Process, storage: Any, stager: Stager, job: Job) -> None:
         number = len(job.parts)
@@ -154,6 +159,14 @@ class Sinks(Services):
         if job.hidden is not None:
             self.disk.store(path, job.content, {})
             job.hidden = None
+
+    def _restored(self, job: Job) -> None:
+        """On a store a restored sink looks for the part of the last checkpoint, with its length."""
+        if not isinstance(self.disk, Bucket) or not job.parts or job.hidden is not None:
+            return
+        found = self.disk.get(f"{paths.committables_folder(job.name)}/{job.parts[-1]}")
+        if found is None or len(found.data) != len(job.content):
+            raise Violation("liveness", f"the restored sink of {job.name} does not find {job.parts[-1]}")
 
     # -- committers -------------------------------------------------------------------------------------
 
@@ -213,7 +226,7 @@ class Sinks(Services):
         for job in self.jobs.values():
             self._exactly_once(job)
             for folder in (paths.staged_folder(job.name), paths.committables_folder(job.name)):
-                left = [n for n in self.disk.folders.get(folder, {}) if not n.startswith(".")]
+                left = self._with_rows(folder)
                 if left:
                     raise Violation("no orphans", f"{folder} holds {left}")
 

@@ -22,7 +22,7 @@ from typing import Any
 from weakref import WeakSet
 
 from mainstem.storage import hdfs_options, store_options
-from mainstem.storage.backends import location_of
+from mainstem.storage.backends import location_of, storage_of
 from mainstem.storage.final_files import forget_final
 from mainstem.storage.hdfs import HdfsStorage
 from mainstem.storage.location import Location
@@ -329,7 +329,7 @@ class OnServer:
         self._url, self._options = url.rstrip("/"), options
 
     def __call__(self, at: Location, sync: bool) -> Storage:
-        there = location_of(f"{self._url}/{at.path.strip('/')}", options=self._options)
+        there = self._there(at)
         if there.scheme == hdfs_options.SCHEME:
             shown = ShownHdfs(hdfs_options.open_client(there), there, sync=sync)
             shown.show_in(at)
@@ -343,3 +343,10 @@ class OnServer:
         )
         objects.show_in(at)
         return PrivateFiles(objects)  # type: ignore[return-value]
+
+    def around(self, at: Location) -> Storage:
+        """A folder around tables: nothing of it is shown, and what lies there is not put on the server."""
+        return storage_of(self._there(at) if at.scheme == "file" else at)
+
+    def _there(self, at: Location) -> Location:
+        return location_of(f"{self._url}/{at.path.strip('/')}", options=self._options)

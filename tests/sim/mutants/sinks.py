@@ -19,7 +19,7 @@ DYING = Faults(crash=0.01, skew_ms=20)
 FALLING = Faults(host_crash=0.002, skew_ms=20)
 
 
-@seeded_bug("part files are listed and read before the newest batch is looked up", "sinks", RACING)
+@seeded_bug("part files are listed and read before the newest batch is looked up, once", "sinks", RACING)
 def listing_before_guard() -> list[Patch]:
     whole = Committer._round
 
@@ -28,7 +28,9 @@ def listing_before_guard() -> list[Patch]:
         read = {e.name: self._parts.read(e.name) for e in listed}
         if None in read.values():
             return whole(self)
+        newest = self._look()
         with (
+            patch.object(self, "_look", lambda: newest),
             patch.object(self._parts, "listed", lambda: listed),
             patch.object(self._parts, "read", read.get),
             patch.object(self._parts, "are_there", lambda parts: True),
