@@ -86,3 +86,8 @@ def staged_not_synced() -> list[Patch]:
 @seeded_bug("a row that follows its key's deletion is written before it", "sinks", Faults())
 def turns_ignored() -> list[Patch]:
     return [patch.object(Stager, "_in_turns", lambda self, batch, deleted: [(batch, deleted)])]
+
+
+@seeded_bug("parts of the newest batch do not stay in a store", "sinks", DYING, body="store")
+def no_blanks() -> list[Patch]:
+    return [patch.object(PartFiles, "put_away", PartFiles.remove)]
