@@ -422,6 +422,7 @@ def test_a_log_file_whose_closing_at_roll_over_fails_is_not_left_out_of_the_comm
     assert content(table) == {}
 
 
+@pytest.mark.disk("files of a store are put together, not closed one by one")
 def test_a_commit_whose_files_could_not_be_synced_is_not_tried_again(make_table):
     table = make_table(hoodie__mainstem__fsync=True)
     other, state = full_at(table, 1, kind="close")
