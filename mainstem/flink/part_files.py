@@ -20,7 +20,7 @@ from mainstem.errors import CorruptTable, Invalid
 from mainstem.limits import PART_FILE_BYTES_MAX
 from mainstem.storage import paths
 from mainstem.storage.protocol import FileInfo, Storage
-from mainstem.storage.swaps import has_swaps, swappable
+from mainstem.storage.swaps import Tag, has_swaps, swappable
 from mainstem.writers.staged_rows import Committable, parse_line
 
 # Limits of one commit. A single part is never split.
@@ -89,8 +89,11 @@ class PartFiles:
         return found
 
     def are_there(self, parts: list[Part]) -> bool:
-        """Whether all of these parts still exist."""
-        return {part.name for part in parts} <= set(self._storage.names(self.folder))
+        """Whether all of these parts still exist, and none is a blank."""
+        names = {part.name for part in parts}
+        if not names <= set(self._storage.names(self.folder)):
+            return False
+        return not has_swaps(self._storage) or all(self._rows(name) is not None for name in names)
 
     def read_oldest(self, entries: list[FileInfo]) -> list[Part] | None:
         """The oldest parts, up to the limits; None if another committer has committed and removed one."""
@@ -156,10 +159,14 @@ class PartFiles:
 
     def _blank(self, name: str) -> None:
         """Replace a part by a blank, unless it is gone or is one already."""
-        swaps = swappable(self._storage)
-        found = swaps.read_tagged(self.path(name), max_bytes=PART_FILE_BYTES_MAX)
-        if found is not None and found[0].strip():
-            swaps.swap(self.path(name), b"\n".rjust(len(found[0])), found[1])
+        found = self._rows(name)
+        if found is not None:
+            swappable(self._storage).swap(self.path(name), b"\n".rjust(len(found[0])), found[1])
+
+    def _rows(self, name: str) -> tuple[bytes, Tag] | None:
+        """Content and tag of a part on an object store; None if it is gone or a blank."""
+        found = swappable(self._storage).read_tagged(self.path(name), max_bytes=PART_FILE_BYTES_MAX)
+        return found if found is not None and found[0].strip() else None
 
     def sweep(self, age_ms: int) -> int:
         """Removes staged files older than ``age_ms`` that no part file names; see ``Committer.sweep``."""

@@ -139,7 +139,7 @@ def dies_before_tidying(table, monkeypatch):
             raise OSError("gone")
 
     with monkeypatch.context() as patched:
-        patched.setattr(part_files.PartFiles, "remove", dies)
+        patched.setattr(part_files.PartFiles, "put_away", dies)
         with pytest.raises(Unavailable, match="nothing is lost"):
             Committer(table, "t1").commit_pending()
 
@@ -228,7 +228,7 @@ def test_a_committer_that_slept_through_a_commit_and_its_restore_does_not_bring_
         table.begin = begin
         other = mainstem.open_table(table.path, OPTIONS)
         with monkeypatch.context() as patched:  # it dies before it removes the staged rows
-            patched.setattr(part_files.PartFiles, "remove", parts_only)
+            patched.setattr(part_files.PartFiles, "put_away", parts_only)
             assert len(Committer(other, "t1").commit_pending()) == 1
         assert "k2" in content(other)
         other.restore(other.savepoints()[0].instant)

@@ -15,6 +15,7 @@ import pytest
 
 import mainstem
 from mainstem.flink.committer import Committer, sinks
+from mainstem.flink.part_files import PartFiles
 from mainstem.storage import paths
 from mainstem.writers.staged_rows import Stager
 
@@ -103,3 +104,35 @@ def test_a_watching_committer_does_not_take_blanks_for_work(table: mainstem.Tabl
     assert not committer._parts.any()
     job.checkpoint("b")
     assert committer._parts.any()
+
+
+def test_rows_that_a_restore_took_back_do_not_return_by_a_committer_that_had_read_their_part(
+    table: mainstem.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Job(table)
+    job.checkpoint("a")
+    Committer(table, "t1").commit_pending()
+    table.savepoint()
+    job.checkpoint("b")
+    sleeper, begin = Committer(table, "t1"), table.begin
+
+    def later(*given: object, **named: object) -> object:
+        """The sleeper has read the part and is about to begin."""
+        table.begin = begin  # type: ignore[method-assign]
+        other = mainstem.open_table(table.path)
+        with monkeypatch.context() as patch:  # it dies before it removes the staged rows
+            patch.setattr("mainstem.flink.part_files.PartFiles.put_away", blanks_only)
+            assert len(Committer(other, "t1").commit_pending()) == 1
+        assert ids(other) == ["a", "b"]
+        other.restore(other.savepoints()[0].instant)
+        return begin(*given, **named)  # type: ignore[arg-type]
+
+    def blanks_only(parts: PartFiles, names: list[str]) -> None:
+        for name in names:
+            parts._blank(name)
+
+    table.begin = later  # type: ignore[assignment, method-assign]
+    assert sleeper.commit_pending() == []
+    assert ids(table) == ["a"] and job.staged() == 1
+    sleeper.sweep(-1)
+    assert job.staged() == 0
