@@ -65,7 +65,7 @@ test: setup-dev ## all tests but those that need Java Hudi or other versions; 18
 	--sample $(SAMPLE) $(TWO) -q $(ARGS) || [ $$? = 5 ] || failed=1; done; \
 	$(ENVIRONMENT) run dev -- -m pytest $(ALONE) --ignore=$(KILLS) -q $(ARGS) || [ $$? = 5 ] || failed=1; exit $$failed
 
-# Of these `.ci/run` runs one part of several, another one for each commit: K/N.
+# Of these `.ci/run` runs a sample.
 VERSIONS_SAMPLE ?= 1/1
 STORES_SAMPLE ?= 1/1
 KILLS_SAMPLE ?= 1/1
