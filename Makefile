@@ -68,6 +68,7 @@ test: setup-dev ## all tests but those that need Java Hudi or other versions; 18
 # Of these `.ci/run` runs a sample.
 VERSIONS_SAMPLE ?= 1/1
 STORES_SAMPLE ?= 1/1
+INTEROP_SAMPLE ?= 1/1
 KILLS_SAMPLE ?= 1/1
 
 # Left out: what no version can change (models, simulation, processes) and most of the slow tests.
@@ -85,7 +86,7 @@ versions: ## the tests that depend on versions, with the newest Spark and pyarro
 
 interop: setup-dev ## Java Hudi 1.2.0 reads and writes beside us; 20 minutes
 	@$(ENVIRONMENT) install interop
-	@$(ENVIRONMENT) run dev -- -m pytest tests/interop $(TWO) -q $(ARGS)
+	@$(ENVIRONMENT) run dev -- -m pytest tests/interop --sample $(INTEROP_SAMPLE) $(TWO) -q $(ARGS)
 
 # Tests that failed, once more, each alone: .ci/run names them. PART is the target of which they are.
 again:
