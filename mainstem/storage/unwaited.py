@@ -13,6 +13,8 @@ from mainstem.forks import Mutex
 from mainstem.storage.protocol import Storage
 
 _AT_ONCE = 4
+#: name of these threads
+TIDYING = "mainstem-tidying"
 
 
 class Unwaited:
@@ -35,7 +37,7 @@ class Unwaited:
             self._running = [thread for thread in self._running if thread.is_alive()]
             while len(self._running) >= _AT_ONCE:
                 self._running.pop(0).join()
-            thread = Thread(target=work, name="mainstem-tidying", daemon=False)
+            thread = Thread(target=work, name=TIDYING, daemon=False)
             try:
                 thread.start()
             except RuntimeError:  # the interpreter is ending

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import mainstem
+from mainstem.storage.unwaited import TIDYING
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 SCHEMA = pa.schema(
@@ -75,6 +77,9 @@ def is_clear(text: str, needles: tuple[str, ...]) -> None:
 @contextmanager
 def refused(path: Path, kind: type[Exception], *needles: str) -> Iterator[None]:
     """The block must raise exactly ``kind`` with a clear text, and leave the table as it was."""
+    for thread in threading.enumerate():
+        if thread.name == TIDYING:  # of the commit before
+            thread.join()
     before = picture(path)
     with pytest.raises(kind) as caught:
         yield
