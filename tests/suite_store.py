@@ -50,11 +50,11 @@ def sampled(config: pytest.Config, items: list[pytest.Item]) -> None:
     part, parts = config.getoption("--sample")
     if parts == 1 or any("::" in name for name in config.args):
         return
-    chosen = [item for item in items if zlib.crc32(item.nodeid.encode()) % parts == part - 1]
-    kept = set(map(id, chosen))
-    left_out = [item for item in items if id(item) not in kept]
-    items[:] = chosen
-    config.hook.pytest_deselected(items=left_out)
+    chosen: dict[bool, list[pytest.Item]] = {True: [], False: []}
+    for item in items:
+        chosen[zlib.crc32(item.nodeid.encode()) % parts == part - 1].append(item)
+    items[:] = chosen[True]
+    config.hook.pytest_deselected(items=chosen[False])
 
 
 def leave_out(store: str | None, items: list[pytest.Item]) -> None:

@@ -52,7 +52,9 @@ class PartFiles:
         self._sink = sink
         self.folder = paths.committables_folder(sink)
         self._staged = paths.staged_folder(sink)
-        #: parts of the newest batch that are blanks, on an object store
+        #: whether parts of the newest batch stay, as blanks
+        self._keeps = has_swaps(storage)
+        #: those that this process knows
         self._blanks: set[str] = set()
 
     def path(self, name: str) -> str:
@@ -93,7 +95,7 @@ class PartFiles:
         names = {part.name for part in parts}
         if not names <= set(self._storage.names(self.folder)):
             return False
-        return not has_swaps(self._storage) or all(self._rows(name) is not None for name in names)
+        return not self._keeps or all(self._rows(name) is not None for name in names)
 
     def read_oldest(self, entries: list[FileInfo]) -> list[Part] | None:
         """The oldest parts, up to the limits; None if another committer has committed and removed one."""
@@ -135,8 +137,8 @@ class PartFiles:
         """Parts of the newest batch: removes them, on an object store blanks them; then removes the staged
         files that they named."""
         names = [name for name in names if name not in self._blanks]
-        self._end(names, self._blank if has_swaps(self._storage) else self._delete)
-        if has_swaps(self._storage):
+        self._end(names, self._blank if self._keeps else self._delete)
+        if self._keeps:
             self._blanks.update(names)
 
     def remove(self, names: list[str]) -> None:

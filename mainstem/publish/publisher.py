@@ -52,7 +52,7 @@ from mainstem.truetime.instant_times import InstantTimes
 from mainstem.truetime.locks.protocol import Lease
 from mainstem.truetime.seams import Seams
 
-__all__ = ["Ahead", "Guarded", "MixedWritersWarning", "Published", "Publisher", "Section"]
+__all__ = ["Ahead", "Guarded", "MixedWritersWarning", "Published", "Publisher", "Section", "quietly"]
 
 # How long a section without a lock is tried again while others are faster.
 _LOCK_FREE_PATIENCE_MS = 300_000.0
@@ -222,13 +222,14 @@ def _release(lease: Lease) -> None:
     Failures are ignored. They must not turn a visible commit into an error, and a lock that is kept
     expires."""
     try:
-        _quietly(lease.release)
+        quietly(lease.release)
     except BaseException:
-        _quietly(lease.release)
+        quietly(lease.release)
         raise
 
 
-def _quietly(step: Callable[[], object]) -> None:
+def quietly(step: Callable[[], object]) -> None:
+    """Call ``step``, whose failure changes nothing: what it would have removed goes with a later sweep."""
     try:
         step()
     except (OSError, MainstemError):
@@ -622,7 +623,7 @@ class Publisher:
             one = tried.pop()
             try:
                 if one.put:
-                    _quietly(lambda: self._remove_request(f"{one.time}.{action}.{REQUESTED}"))  # noqa: B023
+                    quietly(lambda: self._remove_request(f"{one.time}.{action}.{REQUESTED}"))  # noqa: B023
             finally:  # an interrupt must not leave a heart that beats for nothing
                 heartbeats.stop(one.time)
 

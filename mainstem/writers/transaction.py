@@ -27,7 +27,7 @@ turn it is, stands in ``writers/transaction_turns.py``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -43,7 +43,7 @@ from mainstem.errors import (
 from mainstem.lsm_archive.reader import Archive
 from mainstem.metadata.commits.action import FileChanges
 from mainstem.options import WRITER_NAME
-from mainstem.publish.publisher import Held, Published, Section
+from mainstem.publish.publisher import Held, Published, Section, quietly
 from mainstem.publish.staging import begin, delete_quietly
 from mainstem.storage import paths
 from mainstem.storage.links import has_links
@@ -647,10 +647,10 @@ class Transaction:
             # All that is there is known: one request, and no listing.
             left = [paths.heartbeat(self.instant), *self._appender.markers]
             self._ctx.heartbeats.leave(self.instant)
-            self._ctx.unwaited.start(lambda: _quietly(lambda: storage.delete_all(left)))
+            self._ctx.unwaited.start(lambda: quietly(lambda: storage.delete_all(left)))
             return
         self._ctx.heartbeats.stop(self.instant)
-        _quietly(lambda: storage.delete_tree(paths.marker_folder(self.instant)))
+        quietly(lambda: storage.delete_tree(paths.marker_folder(self.instant)))
 
     # -- end -------------------------------------------------------------------------------------
 
@@ -756,11 +756,6 @@ def _restored_since(timeline: ActiveTimeline, instant: str) -> str | None:
     listed the timeline just before the request was there (``publish.publisher``)."""
     later = takewhile(lambda i: i.requested > instant, reversed(timeline.completed))
     return next((i.requested for i in later if i.action == RESTORE), None)
-
-
-def _quietly(step: Callable[[], None]) -> None:
-    with suppress(OSError, MainstemError):
-        step()
 
 
 def _with_instant(spec: WriteSpec, instant: str) -> WriteSpec:
