@@ -28,7 +28,7 @@ from benchmarks.report import finish, markdown, table
 SUITES = (
     "java_peer", "codec", "upsert", "concurrency", "locks", "spark_sink", "read", "updates", "compaction",
     "services", "archive", "hfile", "metadata", "index_reads", "index_build",
-    "index_java", "vectors", "store_reads", "store_commits", "flink",
+    "index_java", "vectors", "store_reads", "store_writes", "store_commits", "flink",
 )  # fmt: skip
 _SUITE_TIMEOUT_S = 2400
 

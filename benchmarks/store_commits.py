@@ -1,11 +1,14 @@
-"""Commits to a table in an object store: MinIO on loopback, each put and delete delayed by 20 ms, each get
-and list by 10 ms, as a store in the same region answers.
+"""Commits to a table in an object store: MinIO on loopback behind a proxy that holds back each put and delete
+for 20 ms, each get and list for 10 ms, as a store in the same region answers.
 
 1, 4 and 8 processes upsert the same keys for a fixed time: where mainstem writes alone (no lock), and shared
 with another engine (lock, no skew wait). The bound is what as many processes reach in the same run that make
 the same necessary requests bare, in the best order, and race at one object by its tag: no rows, no tables.
 Where that bound itself misses a target, 70 % of it is asked for. Processor time of a commit, ours and the
 server's, tells what is this machine: ``tests/publish/test_gate_pace.py`` has the protocol's own figures.
+
+delta-rs and pyiceberg upsert the same rows behind the same proxy; a commit that is refused is tried again on
+the newest version, and counted as an abort. (PyPI's hudi only reads.)
 """
 
 from __future__ import annotations
@@ -13,7 +16,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import statistics
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -21,60 +23,82 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from obstore.exceptions import AlreadyExistsError, PreconditionError
 
 import mainstem
-from benchmarks import Missing, Row, asked, bound, row
+from benchmarks import Missing, Row, asked, bound, row, store_peers
 from mainstem.storage import backends, object_store, store_options
 from mainstem.storage.backends import location_of
 from mainstem.storage.location import Location
 from mainstem.storage.private_files import PrivateFiles
 from tests.servers.object_stores import Minio, NoServer
+from tests.servers.tcp_proxy import TcpProxy
 from tests.storage.requests_made import Requests
 
 PUT_S, GET_S = 0.020, 0.010
 BUCKET = "benchmark"
-SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64()), ("ts", pa.int64())])
 WRITERS = (1, 4, 8)
 
 
-class Delayed(Requests):
-    """obstore's functions, each behind the delay of its kind, and counted."""
-
-    def __getattr__(self, name: str) -> Any:
-        call = super().__getattr__(name)
-
-        def delayed(*given: Any, **named: Any) -> Any:
-            time.sleep(PUT_S if name in ("put", "delete") else GET_S)
-            return call(*given, **named)
-
-        return delayed
+def _delay_s(piece: bytes) -> float:
+    """How long a piece of what a client sends is held back: only the one that begins a request."""
+    method = piece[:8].partition(b" ")[0]
+    return {b"PUT": PUT_S, b"DELETE": PUT_S, b"POST": PUT_S, b"GET": GET_S, b"HEAD": GET_S}.get(method, 0.0)
 
 
-def delay_requests() -> Delayed:
-    """From now on every store on S3 that this process opens is slow."""
-    calls = Delayed()
+def count_requests() -> Requests:
+    """Counts the requests to every store on S3 that this process opens from now on."""
+    calls = Requests()
 
-    def slow(location: Location, sync: bool) -> Any:
+    def counted(location: Location, sync: bool) -> Any:
         store = store_options.open_store(location)
         return PrivateFiles(object_store.ObjectStorage(store, location, calls=calls))
 
-    backends.BACKENDS["s3"] = slow
+    backends.BACKENDS["s3"] = counted
     return calls
+
+
+@dataclass(frozen=True)
+class Server:
+    """MinIO, and the port at which it is slow."""
+
+    minio: Minio
+    port: int
+
+    def location(self, path: str) -> Location:
+        """A place in it that is reached slowly."""
+        there = self.minio.location(BUCKET, path)
+        own, slow = f":{self.minio.port}", f":{self.port}"
+        options = {name: text.replace(own, slow) for name, text in there.option_values().items()}
+        return location_of(there.base, options=options)
+
+    def cpu_seconds(self) -> float:
+        """Processor time that the server has used."""
+        fields = Path(f"/proc/{self.minio.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def run(reduced: bool) -> list[Row]:
     """Rows of the table."""
     seconds = 5.0 if reduced else 20.0
     try:
-        with Minio() as server:
-            server.make_bucket(BUCKET)
+        with Minio() as minio, TcpProxy(minio.port, delay_s=_delay_s) as proxy:
+            minio.make_bucket(BUCKET)
+            server = Server(minio, proxy.port)
             bare = {writers: _race(server, writers, seconds, _bare, f"bare{writers}") for writers in WRITERS}
+            peers = {
+                (writers, name): store_peers.race(
+                    name, lambda body, folder, n=writers: _race(server, n, seconds, body, folder), writers,
+                    server.location,
+                )
+                for writers in WRITERS
+                for name in store_peers.PEERS
+            }  # fmt: skip
             made = []
             for exclusive in (True, False):
                 for writers in WRITERS:
-                    made += _rows(server, writers, exclusive, seconds, bare[writers])
+                    others = {name: peers[writers, name] for name in store_peers.PEERS} if exclusive else {}
+                    made += _rows(server, writers, exclusive, seconds, bare[writers], others)
             return made
     except NoServer as missing:
         raise Missing(str(missing)) from None
@@ -105,34 +129,30 @@ class Raced:
         return sum(one[name] for one in self.told) / self.commits
 
 
-def _race(server: Minio, writers: int, seconds: float, body: Callable[..., None], folder: str) -> Raced:
-    location = server.location(BUCKET, folder)
+def _race(server: Server, writers: int, seconds: float, body: Callable[..., None], folder: str) -> Raced:
+    location = server.location(folder)
     context = multiprocessing.get_context("spawn")  # threads of obstore do not survive a fork
     start, out = context.Barrier(writers), context.Queue()
     given = (location.base, dict(location.option_values()), start, seconds, out)
     processes = [context.Process(target=body, args=given) for _ in range(writers)]
     for process in processes:
         process.start()
-    before_s = _cpu_seconds(server)
+    before_s = server.cpu_seconds()
     told = [out.get(timeout=300) for _ in processes]
-    server_s = _cpu_seconds(server) - before_s
+    server_s = server.cpu_seconds() - before_s
     for process in processes:
         process.join()
     return Raced(seconds, told, server_s)
 
 
-def _cpu_seconds(server: Minio) -> float:
-    """Processor time that the server has used."""
-    fields = Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _rows(server: Minio, writers: int, exclusive: bool, seconds: float, bare: Raced) -> list[Row]:
+def _rows(
+    server: Server, writers: int, exclusive: bool, seconds: float, bare: Raced, peers: dict[str, Raced | str]
+) -> list[Row]:
     folder = f"t{writers}{exclusive}"
-    location = server.location(BUCKET, folder)
+    location = server.location(folder)
     options = dict(location.option_values())
     mainstem.create_table(
-        location, SCHEMA, record_key="id", ordering="ts", buckets=2,
+        location, store_peers.SCHEMA, record_key="id", ordering="ts", buckets=2,
         properties={
             "hoodie.mainstem.exclusive": str(exclusive).lower(),
             "hoodie.time.generator.max_expected_clock_skew_ms": "0" if exclusive else "1", **options,
@@ -158,43 +178,37 @@ def _rows(server: Minio, writers: int, exclusive: bool, seconds: float, bare: Ra
         bound(f"aborts, {what}", sum(o["aborts"] for o in raced.told), "aborts", most=0),
         row(f"slowest writer over mean, {what}", min(counts) * writers / raced.commits, "", against="mean",
             baseline=1.0, target=0.5),
+        *(_beside(what, raced, name, peer) for name, peer in peers.items()),
     ]  # fmt: skip
 
 
+def _beside(what: str, raced: Raced, name: str, peer: Raced | str) -> Row:
+    if isinstance(peer, str):
+        return row(what, raced.per_second, "commits/s", against=name, note=peer)
+    aborts = sum(one["aborts"] for one in peer.told)
+    note = f"peer: {aborts} of {aborts + peer.commits} attempts aborted"
+    return row(what, raced.per_second, "commits/s", against=name, baseline=peer.per_second or None, note=note)
+
+
 def _write(base: str, options: Mapping[str, str], start: Any, seconds: float, out: Any) -> None:
-    calls = delay_requests()
+    calls = count_requests()
     table = mainstem.open_table(base, properties=dict(options))
     told: dict[str, Any] = {"aborts": 0, "attempts": 0}
 
-    def commit(number: int) -> None:
-        rows = {"id": [f"k{n}" for n in range(4)], "v": [number] * 4, "ts": [number] * 4}
+    def commit(number: int) -> bool:
         try:
-            told["attempts"] += table.upsert(pa.table(rows)).attempts
+            told["attempts"] += table.upsert(store_peers.batch(number)).attempts
+            return True
         except mainstem.MainstemError:
             told["aborts"] += 1
+            return False
 
-    _measure(commit, told, calls, start, seconds, out)
-
-
-def _measure(
-    commit: Callable[[int], None], told: dict[str, Any], calls: Delayed, start: Any, seconds: float, out: Any
-) -> None:
-    for number in range(2):
-        commit(number)
-    start.wait()
-    calls.made.clear()
-    told |= dict.fromkeys(told, 0)
-    began_s, end, ms = time.process_time(), time.perf_counter() + seconds, []
-    while (began := time.perf_counter()) < end:
-        commit(len(ms) + 2)
-        ms.append(1000 * (time.perf_counter() - began))
-    cpu_s = time.process_time() - began_s
-    out.put({**told, "ms": ms, "requests": sum(calls.made.values()), "cpu_s": cpu_s})
+    store_peers.measure(commit, told, start, seconds, out, calls.made)
 
 
 def _bare(base: str, options: Mapping[str, str], start: Any, seconds: float, out: Any) -> None:
     """The necessary requests of commits, and a gate that is swapped by its tag, and nothing else."""
-    calls: Any = Delayed()
+    calls: Any = Requests()
     store = store_options.open_store(location_of(base, options=options))
     own, gate, names = f"bare/{os.getpid()}", "bare/gate", calls.list_with_delimiter
     told: dict[str, Any] = {"attempts": 0}
@@ -214,7 +228,7 @@ def _bare(base: str, options: Mapping[str, str], start: Any, seconds: float, out
         def together(*requests: Callable[[], object]) -> None:
             list(pool.map(lambda request: request(), requests))
 
-        def commit(number: int) -> None:
+        def commit(number: int) -> bool:
             here = f"{own}-{number}"
             for name in ("heartbeat", "requested"):
                 put(f"{here}-{name}")()
@@ -232,5 +246,6 @@ def _bare(base: str, options: Mapping[str, str], start: Any, seconds: float, out
             put(f"{here}-completed")()
             left = [f"{here}-{name}" for name in ("heartbeat", "marker0", "marker1")]
             pool.submit(calls.delete, store, left)
+            return True
 
-        _measure(commit, told, calls, start, seconds, out)
+        store_peers.measure(commit, told, start, seconds, out, calls.made)

@@ -92,7 +92,7 @@ class Delta:
     name = "delta-rs merge"
 
     def __init__(self) -> None:
-        _need("deltalake")
+        need("deltalake")
 
     def create(self, folder: Path) -> None:
         from deltalake import DeltaTable
@@ -140,8 +140,8 @@ class Iceberg:
     name = "pyiceberg upsert"
 
     def __init__(self) -> None:
-        _need("pyiceberg")
-        _need("sqlalchemy")
+        need("pyiceberg")
+        need("sqlalchemy")
 
     def create(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -233,6 +233,7 @@ SYSTEMS = {
 }
 
 
-def _need(module: str) -> None:
+def need(module: str) -> None:
+    """Raise ``Missing`` if it is not installed."""
     if importlib.util.find_spec(module) is None:
         raise Missing(f"{module} is not installed (extra 'benchmarks')")

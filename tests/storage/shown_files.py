@@ -284,6 +284,15 @@ class _ShownUpload:
 class ShownHdfs(ShownFiles, HdfsStorage):
     """Files of an HDFS cluster."""
 
+    def _take_over_file(self, file: str) -> None:
+        super()._take_over_file(file)
+        # A folder that was removed by hand is gone as a whole: HDFS would keep it, empty.
+        gone, above = None, os.path.dirname(file)
+        while above.startswith(self._at) and not os.path.isdir(above):
+            gone, above = above, os.path.dirname(above)
+        if gone is not None:
+            self.delete_tree(gone[len(self._at) + 1 :])
+
     def upload(self, path: str) -> Any:
         self._take_over(path)
         return _ShownUpload(self, path, super().upload(path))
