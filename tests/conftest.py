@@ -8,8 +8,8 @@
 `--outcomes FOLDER` notes there, for `.ci/run`, which tests failed. Tests in `NOTHING_LOST` and those with
 that mark look for lost, doubled or changed rows while processes die: a failure of theirs counts at once.
 
-`--store NAME` runs tests on tables in another store than the disk, `--sample 1/N` one in N of them
-(`tests/suite_store.py`).
+`--store NAME` runs tests on tables in another store than the disk (`tests/suite_store.py`), `--sample 1/N`
+one in N of the tests (`tests/samples.py`).
 
 Tests with hypothesis try the same examples every time; `--hypothesis-profile=search` looks for new ones.
 """
@@ -25,7 +25,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import suite_store
+from tests import samples, suite_store
 
 # A busy machine is no finding.
 PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
@@ -58,6 +58,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--support-report", metavar="FILE", help="add what passed tests prove to this JSON file")
     parser.addoption("--at-once", action="store_true", help="tell failures when they happen, too")
     suite_store.add_options(parser)
+    samples.add_options(parser)
     parser.addoption("--outcomes", metavar="FOLDER", help="note there which tests failed")
 
 
@@ -68,7 +69,7 @@ def tables_in_a_store(pytestconfig: pytest.Config) -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    suite_store.sampled(config, items)
+    samples.sampled(config, items)
     suite_store.leave_out(config.getoption("--store"), items)
     for item in items:
         if _looks_for_losses(item.path):

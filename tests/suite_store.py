@@ -1,4 +1,4 @@
-"""Suites that were written for a disk, on other stores: ``--store NAME``, and ``--sample K/N`` of a suite.
+"""Suites that were written for a disk, on other stores: ``--store NAME``.
 
 Every table that a test gives by a path then lies in that store, as long as this process opens it:
 
@@ -13,7 +13,6 @@ Of the last two kinds, tests find the files in the folder, too (``tests/storage/
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -32,29 +31,6 @@ _BUCKET = "suites-"
 
 def add_options(parser: pytest.Parser) -> None:
     parser.addoption("--store", choices=(*HERE, *SERVERS), help="where tables lie that are given by paths")
-    parser.addoption(
-        "--sample", type=_part_of, default=(1, 1), metavar="K/N",
-        help="one test in N, always the same ones; the parts 1/N to N/N are all tests",
-    )
-
-
-def _part_of(text: str) -> tuple[int, int]:
-    part, _, parts = text.partition("/")
-    if not part.isdigit() or not parts.isdigit() or not 1 <= int(part) <= int(parts):
-        raise ValueError(text)
-    return int(part), int(parts)
-
-
-def sampled(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is not in the sample; what is asked for by its own name stays."""
-    part, parts = config.getoption("--sample")
-    if parts == 1 or any("::" in name for name in config.args):
-        return
-    chosen: dict[bool, list[pytest.Item]] = {True: [], False: []}
-    for item in items:
-        chosen[zlib.crc32(item.nodeid.encode()) % parts == part - 1].append(item)
-    items[:] = chosen[True]
-    config.hook.pytest_deselected(items=chosen[False])
 
 
 def leave_out(store: str | None, items: list[pytest.Item]) -> None:

@@ -95,7 +95,7 @@ def test_untidy_code_and_wrong_types_fail_the_run_and_all_checks_are_run(tmp_pat
 def test_failures_are_noted_by_what_another_run_would_say_of_them(tmp_path):
     tests, notes = tmp_path / "tests", tmp_path / "notes"
     (tests / "crash").mkdir(parents=True)
-    for name in ("conftest.py", "suite_store.py"):
+    for name in ("conftest.py", "samples.py", "suite_store.py"):
         (tests / name).write_text((ROOT / "tests" / name).read_text())
     (tests / "test_one.py").write_text("def test_bad(): assert 0\ndef test_good(): pass\n")
     (tests / "crash" / "test_two.py").write_text(

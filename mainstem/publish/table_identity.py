@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mainstem.publish import gate_fence
+from mainstem.publish import gate_object
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.storage.swaps import has_swaps
@@ -27,7 +27,7 @@ from mainstem.truetime.seams import Randomness
 def known_identity(storage: Storage) -> str | None:
     """The identity of the table there; None if no mainstem writer was there yet. Raises ``OSError``."""
     if has_swaps(storage):
-        return gate_fence.known_identity(storage)
+        return gate_object.known_identity(storage)
     found = filter(None, map(paths.parse_table_note, storage.names(paths.FENCE)))
     return min(found, default=None)
 
@@ -35,7 +35,7 @@ def known_identity(storage: Storage) -> str | None:
 def note_identity(storage: Storage, random: Randomness) -> str:
     """As ``known_identity``, but makes a note, durably, if there is none. Raises ``OSError``."""
     if has_swaps(storage):
-        return gate_fence.note_identity(storage, random)
+        return gate_object.note_identity(storage, random)
     known = known_identity(storage)
     if known is not None:
         return known
@@ -51,7 +51,7 @@ def check_same(names: Iterable[str], identity: str | None, base: str) -> None:
     ``names``: a listing of the fence's folder.
     """
     if identity is not None and f"table-{identity}" not in names:
-        raise gate_fence.replaced(f"the note {paths.table_note(identity)} is missing", base)
+        raise gate_object.replaced(f"the note {paths.table_note(identity)} is missing", base)
 
 
 def check_table(storage: Storage, identity: str | None) -> None:
@@ -60,6 +60,6 @@ def check_table(storage: Storage, identity: str | None) -> None:
         return
     if not has_swaps(storage):
         check_same(storage.names(paths.FENCE), identity, storage.base)
-    elif (known := gate_fence.known_identity(storage)) != identity:
+    elif (known := gate_object.known_identity(storage)) != identity:
         what = "is missing" if known is None else "is of another table"
-        raise gate_fence.replaced(f"{paths.GATE} {what}", storage.base)
+        raise gate_object.replaced(f"{paths.GATE} {what}", storage.base)

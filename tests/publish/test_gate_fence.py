@@ -22,9 +22,10 @@ from unittest.mock import patch
 import pytest
 
 from mainstem.errors import CorruptTable, LeaseLost, TableReplaced, Unavailable, Unsupported
-from mainstem.publish import gate_fence
+from mainstem.publish import gate_fence, gate_object
 from mainstem.publish.gate import GATE_BYTES_MAX, PAST_MAX, PENDING_MAX, Gate, Item, fresh, parse_gate
-from mainstem.publish.gate_fence import GateEpoch, GateFence, _GateObject, known_identity, note_identity
+from mainstem.publish.gate_fence import GateEpoch, GateFence
+from mainstem.publish.gate_object import GateObject, known_identity, note_identity
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from mainstem.truetime.clock import SystemClock
@@ -170,7 +171,7 @@ def test_faults_at_random_break_no_promise() -> None:
 def _nothing(*given: object, **named: object) -> None: ...
 
 
-def _blind(self: _GateObject, before: Gate, tag: Any, after: Gate, *, publishes: bool) -> tuple[Gate, Any]:
+def _blind(self: GateObject, before: Gate, tag: Any, after: Gate, *, publishes: bool) -> tuple[Gate, Any]:
     new = self._swaps.swap(paths.GATE, after.encode(), tag)
     if new is None:
         raise LeaseLost("refused, so it was somebody else")
@@ -178,14 +179,14 @@ def _blind(self: _GateObject, before: Gate, tag: Any, after: Gate, *, publishes:
 
 
 def _without_condition(
-    self: _GateObject, before: Gate, tag: Any, after: Gate, *, publishes: bool
+    self: GateObject, before: Gate, tag: Any, after: Gate, *, publishes: bool
 ) -> tuple[Gate, Any]:
     self.storage.put(paths.GATE, after.encode(), durable=True)
     return self.read()
 
 
 def _without_cancelling(
-    self: _GateObject, before: Gate, tag: Any, after: Gate, *, publishes: bool
+    self: GateObject, before: Gate, tag: Any, after: Gate, *, publishes: bool
 ) -> tuple[Gate, Any]:
     try:
         new = self._swaps.swap(paths.GATE, after.encode(), tag)
@@ -200,11 +201,11 @@ def _without_cancelling(
     return found
 
 
-def _no_help(self: _GateObject, gate: Gate, read_ms: float, listed: Any = None) -> Gate:
+def _no_help(self: GateObject, gate: Gate, read_ms: float, listed: Any = None) -> Gate:
     return gate
 
 
-def _first_only(self: _GateObject, gate: Gate, read_ms: float, listed: Any = None) -> Gate:
+def _first_only(self: GateObject, gate: Gate, read_ms: float, listed: Any = None) -> Gate:
     for item in gate.pending[:1]:
         if self.storage.stat(item.target) is None:
             self.put(item, gate)
@@ -236,12 +237,12 @@ def _carries_nothing(
 
 
 SEEDED: dict[str, Callable[[], Any]] = {
-    "nobody helps": lambda: patch.object(_GateObject, "carry_out", _no_help),
-    "only the first file is helped": lambda: patch.object(_GateObject, "carry_out", _first_only),
-    "a refused swap is somebody else's": lambda: patch.object(_GateObject, "swap", _blind),
-    "the gate is put without a condition": lambda: patch.object(_GateObject, "swap", _without_condition),
+    "nobody helps": lambda: patch.object(GateObject, "carry_out", _no_help),
+    "only the first file is helped": lambda: patch.object(GateObject, "carry_out", _first_only),
+    "a refused swap is somebody else's": lambda: patch.object(GateObject, "swap", _blind),
+    "the gate is put without a condition": lambda: patch.object(GateObject, "swap", _without_condition),
     "nobody looks for the own nonce": lambda: patch.object(Gate, "knows", lambda self, other: False),
-    "failed without a cancelling swap": lambda: patch.object(_GateObject, "swap", _without_cancelling),
+    "failed without a cancelling swap": lambda: patch.object(GateObject, "swap", _without_cancelling),
     "the data's file goes first": lambda: patch.object(GateEpoch, "publish", _data_first),
     "success without a put": lambda: patch.object(GateEpoch, "_put", _nothing),
     "trouble after the decision is told as a failure": lambda: patch.object(
@@ -574,7 +575,7 @@ def came_back(fault: str) -> list[str]:
 
 def test_a_holder_that_stood_still_after_its_swap_looks_and_brings_nothing_back() -> None:
     assert came_back("stop after") == []
-    with patch.object(gate_fence, "_LOOK_AGAIN_MS", 10**12):
+    with patch.object(gate_object, "LOOK_AGAIN_MS", 10**12):
         assert came_back("stop after") != []
 
 

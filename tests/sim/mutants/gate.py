@@ -11,7 +11,8 @@ from mainstem.errors import LeaseLost, OutcomeUnknown, Unavailable
 from mainstem.publish import gate_fence, publisher
 from mainstem.publish.fence import Notes
 from mainstem.publish.gate import Gate, Item
-from mainstem.publish.gate_fence import GateEpoch, GateFence, _GateObject
+from mainstem.publish.gate_fence import GateEpoch, GateFence
+from mainstem.publish.gate_object import GateObject
 from mainstem.publish.publisher import Publisher
 from mainstem.services import archive_plan
 from mainstem.storage import paths
@@ -31,12 +32,12 @@ INTERRUPTED = Faults(interrupt=0.02, late=0.01)
 
 @seeded_bug("a section does not carry out what was decided before", "publishers", DYING, body="store")
 def nobody_helps() -> list[Patch]:
-    return [patch.object(_GateObject, "carry_out", lambda self, gate, read_ms, listed=None: gate)]
+    return [patch.object(GateObject, "carry_out", lambda self, gate, read_ms, listed=None: gate)]
 
 
 @seeded_bug("a refused swap is taken for somebody else's", "publishers", CROWDED, body="store")
 def refused_is_anothers() -> list[Patch]:
-    def blind(self: _GateObject, before: Gate, tag: Tag, after: Gate, *, publishes: bool) -> tuple[Gate, Tag]:
+    def blind(self: GateObject, before: Gate, tag: Tag, after: Gate, *, publishes: bool) -> tuple[Gate, Tag]:
         try:
             new = self._swaps.swap(paths.GATE, after.encode(), tag)
         except OSError:
@@ -45,16 +46,16 @@ def refused_is_anothers() -> list[Patch]:
             raise LeaseLost("refused, so it was somebody else")
         return after, new
 
-    return [patch.object(_GateObject, "swap", blind)]
+    return [patch.object(GateObject, "swap", blind)]
 
 
 @seeded_bug("the gate is put without a condition", "publishers", CROWDED, body="store")
 def gate_without_condition() -> list[Patch]:
-    def put(self: _GateObject, before: Gate, tag: Tag, after: Gate, *, publishes: bool) -> tuple[Gate, Tag]:
+    def put(self: GateObject, before: Gate, tag: Tag, after: Gate, *, publishes: bool) -> tuple[Gate, Tag]:
         self.storage.put(paths.GATE, after.encode(), durable=True)
         return self.read()
 
-    return [patch.object(_GateObject, "swap", put)]
+    return [patch.object(GateObject, "swap", put)]
 
 
 @seeded_bug("nobody looks for the own nonce among the past ones", "publishers", CROWDED, body="store")
@@ -64,7 +65,7 @@ def past_is_not_looked_at() -> list[Patch]:
 
 @seeded_bug("a swap is said to have failed without one that cancels it", "tables", LATER, body="store")
 def no_cancelling_swap() -> list[Patch]:
-    def hasty(self: _GateObject, before: Gate, tag: Tag, after: Gate, *, publishes: bool) -> tuple[Gate, Tag]:
+    def hasty(self: GateObject, before: Gate, tag: Tag, after: Gate, *, publishes: bool) -> tuple[Gate, Tag]:
         try:
             new = self._swaps.swap(paths.GATE, after.encode(), tag)
         except OSError:
@@ -77,7 +78,7 @@ def no_cancelling_swap() -> list[Patch]:
             raise LeaseLost("superseded")
         return found
 
-    return [patch.object(_GateObject, "swap", hasty)]
+    return [patch.object(GateObject, "swap", hasty)]
 
 
 @seeded_bug("success is told before anything is put", "publishers", body="store")
@@ -110,12 +111,12 @@ def cleared_before_it_is_put() -> list[Patch]:
 
 @seeded_bug("a decided file is put over whatever is there", "publishers", LATE, body="store")
 def decided_files_are_put_over() -> list[Patch]:
-    def over(self: _GateObject, item: Item, gate: Gate, data: bytes | None = None) -> None:
+    def over(self: GateObject, item: Item, gate: Gate, data: bytes | None = None) -> None:
         content = self._content(item, gate) if data is None else data
         if content is not None:
             self.storage.put(item.target, content, durable=True)
 
-    return [patch.object(_GateObject, "put", over)]
+    return [patch.object(GateObject, "put", over)]
 
 
 @seeded_bug("the data table's file is decided ahead of the metadata table's", "indexed", body="store")
@@ -227,9 +228,9 @@ def archived_twice() -> list[Patch]:
 
 @seeded_bug("a decision is put twice: under a second name after doubt", "publishers", LATE, body="store")
 def decided_again_in_doubt() -> list[Patch]:
-    whole = _GateObject.swap
+    whole = GateObject.swap
 
-    def again(self: _GateObject, before: Gate, tag: Tag, after: Gate, *, publishes: bool) -> tuple[Gate, Tag]:
+    def again(self: GateObject, before: Gate, tag: Tag, after: Gate, *, publishes: bool) -> tuple[Gate, Tag]:
         try:
             return whole(self, before, tag, after, publishes=publishes)
         except OutcomeUnknown as error:
@@ -238,7 +239,7 @@ def decided_again_in_doubt() -> list[Patch]:
     def forgetful(self: Gate, other: Gate) -> bool | None:
         return True if other.nonce == self.nonce else None
 
-    return [patch.object(_GateObject, "swap", again), patch.object(Gate, "knows", forgetful)]
+    return [patch.object(GateObject, "swap", again), patch.object(Gate, "knows", forgetful)]
 
 
 @seeded_bug("a swap does not name what it takes along", "publishers", LATE, body="store")
