@@ -5,7 +5,7 @@
 # up to date is left alone, so nothing here needs the network twice.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo demo-cluster memory nbcc-sql collision test versions again stores stores-suites interop interop-matrix support benchmark benchmark-full sim sim-reach chaos chaos-store crash fuzz fuzz-filters lint docs dist clean
+.PHONY: help setup setup-dev demo demo-cluster memory nbcc-sql collision test deep versions again servers stores stores-suites interop interop-matrix support benchmark benchmark-full sim sim-reach chaos chaos-store crash fuzz fuzz-filters lint docs dist clean
 
 ifndef PYTHON
 PYTHON := $(firstword $(shell for p in python3 python3.11 python3.12 python3.13 python3.14 python; do \
@@ -51,19 +51,26 @@ collision: setup ## eight writers on the same keys, killed at random; the same w
 ALONE := tests/spark tests/flink tests/demos tests/multiprocess tests/chaos
 # Jobs of Flink that are killed take minutes: `make chaos` runs them.
 KILLS := tests/chaos/test_flink_kills.py
-OTHERS := tests --ignore=tests/interop --ignore=tests/stores $(ALONE:%=--ignore=%)
+# Searches: seeds, crash points, seeded bugs, damaged files. `make test` runs one in three, `make deep` all.
+DEEP := tests/sim tests/crash tests/fuzz
+DEEP_SAMPLE ?= 1/3
+OTHERS := tests --ignore=tests/interop --ignore=tests/stores $(ALONE:%=--ignore=%) $(DEEP:%=--ignore=%)
 TWO := -n 2 --dist loadfile
 
 # Suites whose tables may lie on any store. A sample is one test in so many, the same ones every time.
 ON_STORES := $(addprefix tests/,services readers indexing vectors storage metadata layout bad_input cli)
 SAMPLE ?= 1/8
 
-test: setup-dev ## all tests but those that need Java Hudi or other versions; 18 minutes
+test: setup-dev ## all tests but those that need Java Hudi or other versions; 15 minutes
 	@failed=0; $(ENVIRONMENT) run dev -- -m pytest $(OTHERS) $(TWO) -q $(ARGS) || [ $$? = 5 ] || failed=1; \
+	$(ENVIRONMENT) run dev -- -m pytest $(DEEP) --sample $(DEEP_SAMPLE) $(TWO) -q $(ARGS) || [ $$? = 5 ] || failed=1; \
 	$(ENVIRONMENT) run dev -- -m pytest tests/writers --store objects $(TWO) -q $(ARGS) || [ $$? = 5 ] || failed=1; \
 	for store in memory renames; do $(ENVIRONMENT) run dev -- -m pytest tests/writers $(ON_STORES) --store $$store \
 	--sample $(SAMPLE) $(TWO) -q $(ARGS) || [ $$? = 5 ] || failed=1; done; \
 	$(ENVIRONMENT) run dev -- -m pytest $(ALONE) --ignore=$(KILLS) -q $(ARGS) || [ $$? = 5 ] || failed=1; exit $$failed
+
+deep: setup-dev ## all searches by seeds, at crash points and for seeded bugs, of which make test runs one in three; 12 minutes
+	@$(ENVIRONMENT) run dev -- -m pytest $(DEEP) $(TWO) -q $(ARGS)
 
 # Of these `.ci/run` runs a sample.
 VERSIONS_SAMPLE ?= 1/1
@@ -95,6 +102,9 @@ again:
 
 SERVER_SAMPLE ?= 1/24
 MOTO := tests/stores/test_dynamodb_lock.py
+servers: ## build or fetch the servers that make stores needs; 7 minutes, once
+	@$(PYTHON) scripts/stores.py
+
 stores: setup-dev ## object stores and HDFS: real servers are installed, and tables live on them; 20 minutes
 	@$(PYTHON) scripts/stores.py
 	@$(ENVIRONMENT) install moto
