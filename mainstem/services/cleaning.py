@@ -73,11 +73,14 @@ from mainstem.timeline.instant import (
     SAVEPOINT,
     WRITE_ACTIONS,
 )
+from mainstem.timeline.plans import is_our_plan
 from mainstem.writers.context import WriterContext
 from mainstem.writers.leftovers import begun_savepoints
 from mainstem.writers.rollback import condemned, roll_back_failed_writes
 
 _PLANS_MAX = 5
+# Between a plan of Java's and its execution lie some requests for the lock, of seconds at most.
+_PLANNERS_TURN_MS = 60_000
 _PENDING, _OVERTAKEN = "pending", "overtaken"
 _INGESTION = frozenset(("commit", "deltacommit"))
 
@@ -107,10 +110,21 @@ class Cleaned:
 
 
 def clean(ctx: WriterContext, *, if_due: bool = False, progress: Progress = silent) -> list[Cleaned]:
-    """Finish pending cleans, ours or Java's; then plan another if anything may go, and execute it."""
-    done = [execute(ctx, time, progress) for time in pending(ctx.timeline())]
+    """Finish pending cleans, ours or Java's; then plan another if anything may go, and execute it.
+
+    ``if_due`` leaves a plan that another engine made in the last minute to that engine: Java marks it as
+    inflight a moment later, fails if that is done already, and its job with it.
+    """
+    found = pending(ctx.timeline())
+    if if_due and found and ctx.others_may_write():
+        found = [time for time in found if not _is_planners(ctx, time)]
+    done = [execute(ctx, time, progress) for time in found]
     time = schedule(ctx, if_due=if_due)
     if time is not None:
+        if ctx.others_may_write():
+            # At once: Java, which executes every plan that it sees, fails if we begin with it meanwhile.
+            with naming(ctx.base, f"the clean {time} could not be begun", "its plan stays, clean again"):
+                create_once(ctx.seams.storage, _file(time, INFLIGHT))
         done.append(execute(ctx, time, progress))
     return [found for found in done if found is not None]
 
@@ -118,6 +132,18 @@ def clean(ctx: WriterContext, *, if_due: bool = False, progress: Progress = sile
 def pending(timeline: ActiveTimeline) -> list[str]:
     """Requested times of cleans that are planned but not completed, oldest first."""
     return [i.requested for i in timeline.pending if i.action == CLEAN]
+
+
+def _is_planners(ctx: WriterContext, time: str) -> bool:
+    """Whether another engine made the plan in the last minute, by the store's clock, and has not begun."""
+    storage, requested = ctx.seams.storage, _file(time, REQUESTED)
+    with naming(ctx.base, f"looking at the clean {time} failed", "try again"):
+        info = storage.stat(requested)
+        if info is None or storage.stat(_file(time, INFLIGHT)) is not None:
+            return False
+        if is_our_plan(storage, requested):
+            return False
+        return store_now_ms(ctx, time) - info.mtime_ms < _PLANNERS_TURN_MS
 
 
 def schedule(ctx: WriterContext, *, if_due: bool = False) -> str | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mainstem.errors import CorruptTable
-from mainstem.formats.avro_container import decode_container, encode_container, part, read_header
+from mainstem.formats.avro_container import OUR_MARK, decode_container, encode_container, part, read_header
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.storage import paths
 from mainstem.storage.paths import inside
@@ -23,6 +23,8 @@ from mainstem.timeline.instant import ACTIONS, COMPACTION, LOGCOMPACTION, REQUES
 
 _LOG_COMPACTOR = "org.apache.hudi.table.action.compact.LogCompactionExecutionHelper"
 
+# Our mark is in the first entries of a container's header.
+_HEAD_BYTES = 256
 # Header key in a rollback of a completed instant; its value is that instant's completion time.
 _WAS_COMPLETED = "mainstem.rolled.back.completion"
 
@@ -40,6 +42,14 @@ class RollbackPlan:
     action: str
     completion: str | None = None
     partitions: frozenset[str] = frozenset()
+
+
+def is_our_plan(storage: Storage, path: str) -> bool:
+    """Whether mainstem made the plan in this file of a timeline; also True if it is gone."""
+    try:
+        return OUR_MARK.encode() in storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)[:_HEAD_BYTES]
+    except FileNotFoundError:
+        return True
 
 
 def encode_rollback_plan(

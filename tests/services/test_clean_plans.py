@@ -6,6 +6,7 @@ and planned again by us. Plans are bent in every way and executed beside a file 
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ from mainstem.formats.avro_container import decode_container, encode_container
 from mainstem.layout.properties import load_config
 from mainstem.readers.planning.history import cleaned_since
 from mainstem.readers.planning.table_state import TableState
+from mainstem.services import cleaning
+from mainstem.services.claim import claimed
 from mainstem.services.clean_plan import CleanOptions, plan_clean
 from mainstem.storage import paths
 from mainstem.timeline.clean_records import (
@@ -299,3 +302,44 @@ def test_plans_of_version_1_hold_names_and_are_read_too():
     assert decode_clean_plan(data, path="p", base="/t") == expected
     with pytest.raises(CorruptTable, match="p"):
         decode_clean_plan(data[:-3], path="p", base="/t")
+
+
+def test_services_leave_javas_plan_of_the_last_minute_to_java(planned):
+    table, time = planned
+    rewrite(table, time, lambda files: None, mark=False)
+    assert table.clean(if_due=True) == [], "Java has not begun yet"
+    requested = Path(table.path, paths.timeline_file(f"{time}.clean.requested"))
+    assert requested.exists() and not requested.with_suffix(".inflight").exists()
+    age = requested.stat().st_mtime - 61
+    os.utime(requested, (age, age))
+    (done,) = table.clean(if_due=True)
+    assert done.requested == time and done.deleted > 0
+
+
+def test_our_own_plan_is_executed_at_once_whoever_made_it(planned):
+    table, time = planned
+    (done,) = table.clean(if_due=True)
+    assert done.requested == time and done.deleted > 0
+
+
+def test_a_clean_that_java_has_begun_is_ended_at_once(planned):
+    table, time = planned
+    rewrite(table, time, lambda files: None, mark=False)
+    Path(table.path, paths.timeline_file(f"{time}.clean.inflight")).touch()
+    (done,) = table.clean(if_due=True)
+    assert done.requested == time and done.deleted > 0
+
+
+def test_our_own_plan_is_begun_before_anything_else_is_done_with_it(planned, monkeypatch):
+    table, _ = planned
+    table.clean()
+    for number in range(6, 9):
+        turn(table, number)
+    seen = []
+
+    def look(ctx, time, what):
+        seen.append(Path(table.path, paths.timeline_file(f"{time}.clean.inflight")).exists())
+        return claimed(ctx, time, what)
+
+    monkeypatch.setattr(cleaning, "claimed", look)
+    assert table.clean()[0].deleted > 0 and seen == [True]

@@ -3,8 +3,8 @@ doubled, and both read the same rows and the same changes.
 
 Method: MinIO; two mainstem processes and Java upsert the same keys, Java cleans and archives after its
 commits, this process runs mainstem's services all the while, and in the end each compacts what the other
-wrote. The lock is ZooKeeper's. (At the same time only one may compact: Java ends a job
-whose inline compaction meets a plan that we execute.)
+wrote. The lock is ZooKeeper's, or Java's own in the store. (At the same time only one may compact: Java ends
+a job whose inline compaction meets a plan that we execute.)
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tests.stores.table_life import check_metadata, content, create, open_there,
 from tests.stores.test_writer_processes_in_stores import BATCHES, Writer, expected_rows
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.nothing_lost]
+STORAGE_LOCK = "org.apache.hudi.client.transaction.lock.StorageBasedLockProvider"
 JAVAS = 6
 SERVED = {
     "hoodie.time.generator.max_expected_clock_skew_ms": "10",
@@ -39,9 +40,12 @@ JAVA_SERVICES = {
 }
 
 
-@pytest.fixture(scope="module")
-def zookeeper() -> Iterator[dict[str, str]]:
+@pytest.fixture(params=["zookeeper", "storage"])
+def lock(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
     """A lock for the table's properties."""
+    if request.param == "storage":
+        yield {"hoodie.write.lock.provider": STORAGE_LOCK}
+        return
     with ZooKeeperServer() as server:
         yield {
             "hoodie.write.lock.provider": EXPLICIT,
@@ -52,11 +56,11 @@ def zookeeper() -> Iterator[dict[str, str]]:
 
 
 def test_both_write_and_serve_one_table_and_nothing_is_lost(
-    java: JavaHudi, minio: StoreServer, zookeeper: dict[str, str], tmp_path: Path
+    java: JavaHudi, minio: StoreServer, lock: dict[str, str], tmp_path: Path
 ) -> None:
-    path = "served"
-    made = create(minio, "bucket", path, {"hoodie.metadata.enable": False, **zookeeper}, name=NAME)
-    assert zookeeper.items() <= made.properties.items()
+    path = f"served-{len(lock)}"
+    made = create(minio, "bucket", path, {"hoodie.metadata.enable": False, **lock}, name=NAME)
+    assert lock.items() <= made.properties.items()
     table, url = open_there(minio, "bucket", path, **SERVED), f"s3a://bucket/{path}"
     files = [java.rows_file(java_batch(number)) for number in range(JAVAS)]
     writers = [Writer(minio, path, tmp_path, number, options=SERVED) for number in range(2)]
@@ -82,7 +86,7 @@ def test_both_write_and_serve_one_table_and_nothing_is_lost(
     put_into(expected, java_batch(JAVAS))
     check_same(java, table, url, expected)
     # A client without a write does not ask the table's properties for the lock.
-    java.compact(url, {**java_options(False), **zookeeper})
+    java.compact(url, {**java_options(False), **lock})
     check_same(java, table, url, expected)
     check_served(table)
 

@@ -33,9 +33,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from mainstem.errors import CorruptTable, Unavailable, naming
-from mainstem.formats.avro_container import OUR_MARK
 from mainstem.layout.properties import load_config
-from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.metadata.metadata_compaction_plan import (
     MetadataCompactionOptions,
     before,
@@ -68,6 +66,7 @@ from mainstem.timeline.instant import COMMIT, COMPACTION, INFLIGHT, REQUESTED
 from mainstem.timeline.plans import (
     CompactionOperation,
     encode_compaction_plan,
+    is_our_plan,
     load_compaction_plan,
 )
 from mainstem.writers.context import WriterContext
@@ -202,11 +201,7 @@ def _rests(ctx: WriterContext, time: str) -> bool:
 
 def is_ours(storage: Storage, time: str) -> bool:
     """Whether mainstem planned this compaction; also True if its plan is gone."""
-    path = f"{paths.METADATA_TIMELINE}/{time}.{COMPACTION}.{REQUESTED}"
-    try:
-        return OUR_MARK.encode() in storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)[:256]
-    except FileNotFoundError:
-        return True
+    return is_our_plan(storage, f"{paths.METADATA_TIMELINE}/{time}.{COMPACTION}.{REQUESTED}")
 
 
 @dataclass(frozen=True)
