@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -35,6 +35,7 @@ from mainstem.spark.options import ReadOptions, WriteOptions
 from mainstem.spark.session_options import session_options
 from mainstem.spark.source_readers import Reader, StreamReader, schema_of
 from mainstem.spark.types import arrow_schema, spark_schema
+from mainstem.storage.location import unveiled, veiled
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,7 +62,18 @@ def register(spark: SparkSession) -> None:
 
 def _with(source: type[MainstemSource], below: Mapping[str, str]) -> type[MainstemSource]:
     """The same data source with a session's options. A class that no module has is pickled as a whole."""
-    return type(source.__name__, (source,), {"below": dict(below)}) if below else source
+    return type(source.__name__, (source,), {"below": _Veiled(below)}) if below else source
+
+
+class _Veiled(dict[str, str]):
+    """Options among which may be secrets, which a pickle does not show."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unveiled, (veiled(self.items()),)
+
+
+def _unveiled(made: bytes) -> _Veiled:
+    return _Veiled(unveiled(made))
 
 
 class MainstemSource(DataSource):

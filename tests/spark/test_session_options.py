@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from pyspark import cloudpickle
+from pyspark.sql.types import StructType
 
 import mainstem
 from mainstem.spark import register
@@ -107,7 +108,12 @@ def test_a_secret_that_a_variable_holds_is_in_no_closure_plan_or_message(spark: 
     assert SECRET not in str(raised.value) and "Signature=" not in str(raised.value)
 
 
-def test_a_secret_given_as_text_is_shown_nowhere(spark: Any) -> None:
+def test_a_secret_given_as_text_is_shown_nowhere_and_is_no_text_in_a_closure(spark: Any) -> None:
     options = {"path": f"s3a://bucket/{NAME}", "fs.s3a.access.key": "k", "fs.s3a.secret.key": SECRET}
-    for one in (ReadOptions.parse(options), WriteOptions.parse(options)):
+    source = _with(MainstemSource, options)
+    read = ReadOptions.parse(options)
+    for one in (read, WriteOptions.parse(options), source, Reader(read, StructType())):
         assert SECRET not in repr(one) and SECRET not in str(one)
+        assert SECRET.encode() not in cloudpickle.dumps(one)
+    assert pickle.loads(cloudpickle.dumps(source)).below == options
+    assert pickle.loads(cloudpickle.dumps(read)).location == read.location

@@ -103,5 +103,6 @@ def test_a_secret_is_seen_nowhere(server: SmallS3, options: dict[str, str], capl
         assert SECRET not in text, where
     for key, one in server.objects.items():
         assert SECRET.encode() not in one.content and SECRET not in str(one.metadata), key
-    travels = b"".join(pickle.dumps(one) for one in (table, table.staging_spec(SCHEMA)))
-    assert (SECRET.encode() in travels) == (SECRET in options.values())
+    for one in (table, table.staging_spec(SCHEMA), table.opened.seams.storage.location):
+        assert SECRET.encode() not in pickle.dumps(one), one
+    assert pickle.loads(pickle.dumps(table)).scan().to_arrow().num_rows == table.scan().to_arrow().num_rows
