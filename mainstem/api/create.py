@@ -76,7 +76,7 @@ from mainstem.storage.folders import make_folder
 from mainstem.storage.protocol import Storage
 from mainstem.storage.store_options import split
 from mainstem.storage.swaps import has_swaps
-from mainstem.timeline.instant import parse_instant
+from mainstem.timeline.instant import INFLIGHT, parse_instant
 from mainstem.truetime.locks.options import default_provider
 from mainstem.truetime.seams import Seams
 
@@ -424,7 +424,10 @@ def refuse_what_is_there(storage: Storage) -> None:
     """Raises ``TableExists`` for a table, ``Invalid`` for instants without a ``hoodie.properties``."""
     if _has_properties(storage):
         raise _exists(storage)
-    found = [n for n in storage.names(paths.TIMELINE) if parse_instant(n) is not None]
+    instants = [i for i in map(parse_instant, storage.names(paths.TIMELINE)) if i is not None]
+    # An inflight file alone shows no row: a writer that began in a deleted table made it a moment later.
+    known = {i.requested for i in instants if i.state != INFLIGHT}
+    found = [i.file_name for i in instants if i.requested in known]
     archived = (n for n in storage.names(paths.HISTORY) if f"{paths.HISTORY}/{n}" != paths.FIRST_OBJECT)
     found += [f"history/{n}" for n in archived]
     if not found:

@@ -20,6 +20,7 @@ from mainstem.errors import CorruptTable, Invalid, MainstemError, TableExists, T
 from mainstem.services.runner import ServiceWarning
 from mainstem.storage import paths
 from mainstem.writers.stream_guard import StreamGuard
+from mainstem.writers.transaction import Transaction
 from tests.storage.steps import Proxy, storage_at
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64())])
@@ -289,6 +290,27 @@ def test_no_table_is_made_over_the_instants_of_one_whose_properties_are_gone(tmp
     (path / paths.PROPERTIES).unlink()
     with pytest.raises(Invalid, match=r"there is no \.hoodie/hoodie\.properties"):
         create(path)
+
+
+def test_a_file_that_a_writer_of_a_deleted_table_brings_back_is_in_nobodys_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, put = tmp_path / "t", Transaction._put_inflight
+
+    def after_the_table(self: Transaction) -> None:
+        if path.exists():
+            shutil.rmtree(path)
+        put(self)
+
+    old = create(path)
+    monkeypatch.setattr(Transaction, "_put_inflight", after_the_table)
+    with pytest.raises(MainstemError):
+        old.upsert(rows("x"))
+    monkeypatch.undo()
+    table = create(path)
+    table.upsert(rows("a"))
+    table.rollback_failed_writes()
+    assert keys(mainstem.open_table(path)) == ["a"] and all(i.is_completed for i in table.timeline())
 
 
 def test_no_table_is_made_while_another_engine_replaces_the_properties(tmp_path: Path) -> None:
