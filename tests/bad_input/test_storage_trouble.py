@@ -223,6 +223,7 @@ def test_a_folder_without_write_permission_refuses_writes_with_the_reason(table,
         timeline.chmod(0o755)
 
 
+@pytest.mark.disk("only a disk has lock files in folders of one's choice")
 def test_a_lock_folder_that_cannot_be_made_is_said_with_its_path(table, path: Path) -> None:
     blocker = path.parent / "blocker"
     blocker.write_text("not a folder")

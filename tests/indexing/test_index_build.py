@@ -10,7 +10,8 @@ and scans by way of the index and without it give the same rows.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -250,6 +251,20 @@ def unmark(table: mainstem.Table, instant: str) -> None:
     path.write_bytes(path.read_bytes().replace(OUR_MARK.encode(), b"x" * len(OUR_MARK)))
 
 
+@contextmanager
+def leaving_it_out(monkeypatch) -> Iterator[None]:
+    """Who commits has not looked at the lists of indexes; what it wrote is settled all the same."""
+
+    def no_rows(ctx, instant, changes, settle, **_) -> None:
+        if settle is not None:
+            settle([])
+
+    with monkeypatch.context() as blind:
+        blind.setattr(publish_with_metadata, "_prepare", no_rows)
+        blind.setattr(Maintained, "now", lambda *_, **__: Maintained())
+        yield
+
+
 @pytest.mark.filterwarnings("ignore::mainstem.publish.publisher.MixedWritersWarning")
 def test_a_write_of_another_engine_in_flight_is_waited_for_and_names_itself_when_it_does_not_end(table):
     txn = opened(table).begin()
@@ -270,14 +285,8 @@ def test_what_a_writer_left_out_that_did_not_look_at_the_lists_is_made_up_for(ta
     txn.write(rows(range(2, 8), 10, "blind"))
     unmark(table, txn.instant)
 
-    def no_rows(ctx, instant, changes, settle, **_) -> None:
-        if settle is not None:
-            settle([])
-
     def act() -> None:
-        with monkeypatch.context() as blind:
-            blind.setattr(publish_with_metadata, "_prepare", no_rows)
-            blind.setattr(Maintained, "now", lambda *_, **__: Maintained())
+        with leaving_it_out(monkeypatch):
             txn.commit()
 
     at(monkeypatch, moment, act)
@@ -335,9 +344,7 @@ def test_a_build_that_does_not_catch_up_with_writers_that_leave_it_out_ends(tabl
     def complete(self, coverage):
         rounds.append(clock.passes(400))
         assert len(rounds) < 10
-        with monkeypatch.context() as blind:
-            blind.setattr(publish_with_metadata, "_prepare", lambda *_, **__: None)
-            blind.setattr(Maintained, "now", lambda *_, **__: Maintained())
+        with leaving_it_out(monkeypatch):
             opened(table).upsert(rows(range(4), 10 + len(rounds)))
         return real(self, coverage)
 
@@ -348,14 +355,8 @@ def test_a_build_that_does_not_catch_up_with_writers_that_leave_it_out_ends(tabl
 
 
 def test_a_clean_that_did_not_look_at_the_lists_stops_the_build(table, monkeypatch):
-    def no_rows(ctx, instant, changes, settle, **_) -> None:
-        if settle is not None:
-            settle([])
-
     def act() -> None:
-        with monkeypatch.context() as blind:
-            blind.setattr(publish_with_metadata, "_prepare", no_rows)
-            blind.setattr(Maintained, "now", lambda *_, **__: Maintained())
+        with leaving_it_out(monkeypatch):
             assert opened(table).clean()[0].deleted
 
     at(monkeypatch, "read", act)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from mainstem.api.table import Table
 from mainstem.errors import CorruptTable, Invalid, MainstemError, TableExists, TableReplaced
 from mainstem.services.runner import ServiceWarning
 from mainstem.storage import paths
+from mainstem.storage.swaps import has_swaps
 from mainstem.writers.stream_guard import StreamGuard
 from mainstem.writers.transaction import Transaction
 from tests.storage.steps import Proxy, storage_at
@@ -107,10 +109,16 @@ def test_a_transaction_of_the_table_that_was_is_neither_committed_nor_shown(
     txn.write(rows("a"))
     shutil.rmtree(path)
     replace(path)
+    before = files(path)
     with pytest.raises(TableReplaced):
         txn.commit()
-    with pytest.raises(MainstemError):
+    # With a gate it may go by what was read just before, when it finds nothing that it could undo.
+    gate = has_swaps(storage_at(path))
+    with suppress(TableReplaced) if gate else pytest.raises(MainstemError):
         txn.abort()
+    assert {name for name in files(path) if not name.startswith(paths.FENCE)} == {
+        name for name in before if not name.startswith(paths.FENCE)
+    }
     late = mainstem.open_table(path)
     assert keys(late) == ["new"]
     late.upsert(rows("later"))

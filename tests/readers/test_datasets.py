@@ -18,7 +18,7 @@ import mainstem
 from mainstem.errors import Invalid, Unsupported
 from mainstem.readers.queries import snapshot
 from mainstem.readers.queries.scan_plan import ScanPlan
-from tests.storage.steps import Proxy, storage_at, store_kind
+from tests.storage.steps import Opening, storage_at, store_kind
 
 pytestmark = pytest.mark.versions
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("ts", pa.int64()), ("name", pa.string())])
@@ -52,20 +52,15 @@ def create(folder, partition_by=("city",), **properties):
     return table
 
 
-class Watched(Proxy):
+class Watched(Opening):
     """Remembers the partitions whose files were opened."""
 
     def __init__(self, base):
         super().__init__(storage_at(base))
-        self.seen = set()
 
-    def view(self, path):
-        self.seen.add(path.rpartition("/")[0])
-        return self.inner.view(path)
-
-    def open_input(self, path):
-        self.seen.add(path.rpartition("/")[0])
-        return self.inner.open_input(path)
+    @property
+    def seen(self):
+        return {path.rpartition("/")[0] for path in self.opened}
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ from mainstem.readers.rows import base_rows
 from mainstem.readers.rows.split import read_split
 from mainstem.storage import paths
 from mainstem.timeline.commit_metadata import WriteStat, encode_commit
-from tests.storage.steps import OPENING, Opening, Proxy, storage_at
+from tests.storage.steps import OPENING, READING, Opening, Proxy, storage_at
 
 pytestmark = pytest.mark.versions
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("ts", pa.int64()), ("name", pa.string())])
@@ -63,28 +63,24 @@ def log_files(path: Path) -> list[Path]:
 
 
 class Wrapped(Proxy):
-    """A storage whose calls a test may look at, or act before."""
+    """A storage whose calls a test may act before: ``read`` of a small file, ``opening`` of a large one,
+    by whatever verbs the store has for them; ``names`` replaces what was listed."""
 
     def __init__(self, base, **before):
         super().__init__(storage_at(base))
         self.before = before
 
-    def _told(self, call, path):
-        action = self.before.get(call)
-        if action is not None:
-            action(path)
+    def __getattr__(self, name):
+        found = super().__getattr__(name)
+        kind = "opening" if name in OPENING else "read" if name in READING else None
+        if kind not in self.before:
+            return found
 
-    def read(self, path, *, max_bytes):
-        self._told("read", path)
-        return self.inner.read(path, max_bytes=max_bytes)
+        def call(path, *given, **named):
+            self.before[kind](path)
+            return found(path, *given, **named)
 
-    def view(self, path):
-        self._told("view", path)
-        return self.inner.view(path)
-
-    def open_input(self, path):
-        self._told("open_input", path)
-        return self.inner.open_input(path)
+        return call
 
     def names(self, folder, **which):
         found = self.inner.names(folder, **which)
@@ -159,7 +155,7 @@ def test_a_file_that_vanishes_once_makes_the_query_start_again(tmp_path):
             failed.append(path)
             raise FileNotFoundError(path)
 
-    storage = Wrapped(tmp_path / "t", view=fail_once)
+    storage = Wrapped(tmp_path / "t", opening=fail_once)
     assert ids(snapshot.scan(storage).to_arrow()) == [1, 2]
     assert failed
     failed.clear()

@@ -414,14 +414,14 @@ def test_two_restorers_at_once_remove_the_same_and_one_completes(busy, tmp_path)
     listed = storage.entries
     done = []
 
-    def overtaken(folder):
+    def overtaken(folder, **which):
         # It is stopped for long before it lists the first partition to delete from.
         if folder == "a" and not done and restoring.pending(load_timeline(storage)):
             done.append(None)
             aged(second)
             done[0] = second.restore()
             second.upsert(rows(range(8), 9, "new"))
-        return listed(folder)
+        return listed(folder, **which)
 
     storage.entries = overtaken
     late = first.restore(saved)

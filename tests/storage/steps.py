@@ -52,6 +52,8 @@ class Proxy:
 
 #: the verbs that open a file's content, of which a store has some
 OPENING = ("view", "open_input", "open_final", "view_final", "final_ranges")
+#: the verbs that read a small file whole, of which a store has some
+READING = ("read", "read_final")
 
 
 class Opening(Proxy):

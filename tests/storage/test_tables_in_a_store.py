@@ -96,6 +96,7 @@ def put_into_folder(bucket: str, prefix: str, folder: Path) -> None:
         path.write_bytes(bytes(obstore.get(store, one["path"]).bytes()))
 
 
+@pytest.mark.disk("the copy lies on a disk, without a gate")
 @pytest.mark.parametrize("born", ["on a disk", "in the store"])
 def test_a_copy_of_a_table_in_a_store_goes_on_on_a_disk(born: str, tmp_path: Path, url: str) -> None:
     if born == "in the store":
