@@ -1,5 +1,5 @@
-"""Commits to a table in an object store: MinIO on loopback behind a proxy that holds back each put and delete
-for 20 ms, each get and list for 10 ms, as a store in the same region answers.
+"""Commits to a table in an object store: MinIO on loopback, each put and delete delayed by 20 ms, each get
+and list by 10 ms, as a store in the same region answers.
 
 1, 4 and 8 processes upsert the same keys for a fixed time: where mainstem writes alone (no lock), and shared
 with another engine (lock, no skew wait). The bound is what as many processes reach in the same run that make
@@ -7,8 +7,9 @@ the same necessary requests bare, in the best order, and race at one object by i
 Where that bound itself misses a target, 70 % of it is asked for. Processor time of a commit, ours and the
 server's, tells what is this machine: ``tests/publish/test_gate_pace.py`` has the protocol's own figures.
 
-delta-rs and pyiceberg upsert the same rows behind the same proxy; a commit that is refused is tried again on
-the newest version, and counted as an abort. (PyPI's hudi only reads.)
+delta-rs and pyiceberg upsert the same rows with the same delays, which a proxy in front of the server makes;
+so does mainstem once more, for these rows. A commit that is refused is tried again on the newest version, and
+counted as an abort. (PyPI's hudi only reads.)
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from __future__ import annotations
 import multiprocessing
 import os
 import statistics
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +49,22 @@ def _delay_s(piece: bytes) -> float:
     return {b"PUT": PUT_S, b"DELETE": PUT_S, b"POST": PUT_S, b"GET": GET_S, b"HEAD": GET_S}.get(method, 0.0)
 
 
-def count_requests() -> Requests:
-    """Counts the requests to every store on S3 that this process opens from now on."""
-    calls = Requests()
+class Delayed(Requests):
+    """obstore's functions, each behind the delay of its kind, and counted."""
+
+    def __getattr__(self, name: str) -> Any:
+        call = super().__getattr__(name)
+
+        def delayed(*given: Any, **named: Any) -> Any:
+            time.sleep(PUT_S if name in ("put", "delete") else GET_S)
+            return call(*given, **named)
+
+        return delayed
+
+
+def count_requests(delayed: bool) -> Requests:
+    """Counts, and delays, the requests to every store on S3 that this process opens from now on."""
+    calls = Delayed() if delayed else Requests()
 
     def counted(location: Location, sync: bool) -> Any:
         store = store_options.open_store(location)
@@ -65,11 +81,13 @@ class Server:
     minio: Minio
     port: int
 
-    def location(self, path: str) -> Location:
-        """A place in it that is reached slowly."""
+    def location(self, path: str, *, slow: bool = True) -> Location:
+        """A place in it."""
         there = self.minio.location(BUCKET, path)
-        own, slow = f":{self.minio.port}", f":{self.port}"
-        options = {name: text.replace(own, slow) for name, text in there.option_values().items()}
+        if not slow:
+            return there
+        own, other = f":{self.minio.port}", f":{self.port}"
+        options = {name: text.replace(own, other) for name, text in there.option_values().items()}
         return location_of(there.base, options=options)
 
     def cpu_seconds(self) -> float:
@@ -86,19 +104,12 @@ def run(reduced: bool) -> list[Row]:
             minio.make_bucket(BUCKET)
             server = Server(minio, proxy.port)
             bare = {writers: _race(server, writers, seconds, _bare, f"bare{writers}") for writers in WRITERS}
-            peers = {
-                (writers, name): store_peers.race(
-                    name, lambda body, folder, n=writers: _race(server, n, seconds, body, folder), writers,
-                    server.location,
-                )
-                for writers in WRITERS
-                for name in store_peers.PEERS
-            }  # fmt: skip
             made = []
             for exclusive in (True, False):
                 for writers in WRITERS:
-                    others = {name: peers[writers, name] for name in store_peers.PEERS} if exclusive else {}
-                    made += _rows(server, writers, exclusive, seconds, bare[writers], others)
+                    made += _rows(server, writers, exclusive, seconds, bare[writers])
+            for writers in WRITERS:
+                made += _beside(server, writers, seconds)
             return made
     except NoServer as missing:
         raise Missing(str(missing)) from None
@@ -129,8 +140,16 @@ class Raced:
         return sum(one[name] for one in self.told) / self.commits
 
 
-def _race(server: Server, writers: int, seconds: float, body: Callable[..., None], folder: str) -> Raced:
-    location = server.location(folder)
+def _race(
+    server: Server,
+    writers: int,
+    seconds: float,
+    body: Callable[..., None],
+    folder: str,
+    *,
+    slow: bool = False,
+) -> Raced:
+    location = server.location(folder, slow=slow)
     context = multiprocessing.get_context("spawn")  # threads of obstore do not survive a fork
     start, out = context.Barrier(writers), context.Queue()
     given = (location.base, dict(location.option_values()), start, seconds, out)
@@ -145,19 +164,20 @@ def _race(server: Server, writers: int, seconds: float, body: Callable[..., None
     return Raced(seconds, told, server_s)
 
 
-def _rows(
-    server: Server, writers: int, exclusive: bool, seconds: float, bare: Raced, peers: dict[str, Raced | str]
-) -> list[Row]:
-    folder = f"t{writers}{exclusive}"
-    location = server.location(folder)
-    options = dict(location.option_values())
+def _create(location: Location, exclusive: bool) -> None:
     mainstem.create_table(
         location, store_peers.SCHEMA, record_key="id", ordering="ts", buckets=2,
         properties={
             "hoodie.mainstem.exclusive": str(exclusive).lower(),
-            "hoodie.time.generator.max_expected_clock_skew_ms": "0" if exclusive else "1", **options,
+            "hoodie.time.generator.max_expected_clock_skew_ms": "0" if exclusive else "1",
+            **location.option_values(),
         },
     )  # fmt: skip
+
+
+def _rows(server: Server, writers: int, exclusive: bool, seconds: float, bare: Raced) -> list[Row]:
+    folder = f"t{writers}{exclusive}"
+    _create(server.location(folder, slow=False), exclusive)
     raced = _race(server, writers, seconds, _write, folder)
     counts = [len(one["ms"]) for one in raced.told]
     who = "alone" if exclusive else "shared, no skew wait"
@@ -178,20 +198,38 @@ def _rows(
         bound(f"aborts, {what}", sum(o["aborts"] for o in raced.told), "aborts", most=0),
         row(f"slowest writer over mean, {what}", min(counts) * writers / raced.commits, "", against="mean",
             baseline=1.0, target=0.5),
-        *(_beside(what, raced, name, peer) for name, peer in peers.items()),
     ]  # fmt: skip
 
 
-def _beside(what: str, raced: Raced, name: str, peer: Raced | str) -> Row:
-    if isinstance(peer, str):
-        return row(what, raced.per_second, "commits/s", against=name, note=peer)
-    aborts = sum(one["aborts"] for one in peer.told)
-    note = f"peer: {aborts} of {aborts + peer.commits} attempts aborted"
-    return row(what, raced.per_second, "commits/s", against=name, baseline=peer.per_second or None, note=note)
+def _beside(server: Server, writers: int, seconds: float) -> list[Row]:
+    """Ours and the peers' behind the proxy."""
+    folder = f"proxied{writers}"
+    _create(server.location(folder), exclusive=True)
+    ours = _race(server, writers, seconds, partial(_write, delayed=False), folder, slow=True)
+    what = f"{writers} process{'es' if writers > 1 else ''}, same keys, 20/10 ms a request, by a proxy"
+    rows = []
+    for name in store_peers.PEERS:
+        peer = store_peers.race(
+            name, lambda body, folder: _race(server, writers, seconds, body, folder, slow=True), writers,
+            server.location,
+        )  # fmt: skip
+        if isinstance(peer, str):
+            rows.append(row(what, ours.per_second, "commits/s", against=name, note=peer))
+            continue
+        aborts = sum(one["aborts"] for one in peer.told)
+        note = f"peer: {aborts} of {aborts + peer.commits} attempts aborted"
+        if not peer.commits:
+            note += f", the last with {peer.told[0]['why'][:200]}"
+        rows.append(
+            row(what, ours.per_second, "commits/s", against=name, baseline=peer.per_second or None, note=note)
+        )
+    return rows
 
 
-def _write(base: str, options: Mapping[str, str], start: Any, seconds: float, out: Any) -> None:
-    calls = count_requests()
+def _write(
+    base: str, options: Mapping[str, str], start: Any, seconds: float, out: Any, *, delayed: bool = True
+) -> None:
+    calls = count_requests(delayed)
     table = mainstem.open_table(base, properties=dict(options))
     told: dict[str, Any] = {"aborts": 0, "attempts": 0}
 
@@ -208,7 +246,7 @@ def _write(base: str, options: Mapping[str, str], start: Any, seconds: float, ou
 
 def _bare(base: str, options: Mapping[str, str], start: Any, seconds: float, out: Any) -> None:
     """The necessary requests of commits, and a gate that is swapped by its tag, and nothing else."""
-    calls: Any = Requests()
+    calls: Any = Delayed()
     store = store_options.open_store(location_of(base, options=options))
     own, gate, names = f"bare/{os.getpid()}", "bare/gate", calls.list_with_delimiter
     told: dict[str, Any] = {"attempts": 0}

@@ -21,6 +21,8 @@ from benchmarks.systems import Aborted, need
 from mainstem.storage.location import Location
 
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64()), ("ts", pa.int64())])
+# A writer whose commit is refused for so long gives it up.
+_PATIENCE_S = 20.0
 PEERS = ("delta-rs merge", "pyiceberg upsert")
 
 
@@ -48,7 +50,7 @@ def measure(
     start.wait()
     if requests is not None:
         requests.clear()
-    told |= dict.fromkeys(told, 0)
+    told |= {name: type(value)() for name, value in told.items()}
     began_s, end, ms = time.process_time(), time.perf_counter() + seconds, []
     while (began := time.perf_counter()) < end:
         number += 1
@@ -85,16 +87,17 @@ def race(
 def _loop(
     attempt: Callable[[pa.Table], None], reload: Callable[[], None], start: Any, seconds: float, out: Any
 ) -> None:
-    told = {"aborts": 0}
-    limit = time.perf_counter() + 2 * seconds + 60
+    told: dict[str, Any] = {"aborts": 0, "why": ""}
 
     def commit(number: int) -> bool:
+        limit = time.perf_counter() + _PATIENCE_S
         while time.perf_counter() < limit:
             try:
                 attempt(batch(number))
                 return True
-            except Aborted:
+            except Aborted as error:
                 told["aborts"] += 1
+                told["why"] = str(error)
                 with suppress(Aborted):
                     reload()
         return False
