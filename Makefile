@@ -49,6 +49,8 @@ collision: setup ## eight writers on the same keys, killed at random; the same w
 
 # Engines and clusters of processes need both cores for themselves; all other tests run two files at a time.
 ALONE := tests/spark tests/flink tests/demos tests/multiprocess tests/chaos
+# Every second one is run by `make test`; `make test ALONE_SAMPLE=1/1` and `.ci/run` run all.
+ALONE_SAMPLE ?= 1/2
 # Jobs of Flink that are killed take minutes: `make chaos` runs them.
 KILLS := tests/chaos/test_flink_kills.py
 # Searches: seeds, crash points, seeded bugs, damaged files. `make test` runs one in three, `make deep` all.
@@ -59,15 +61,15 @@ TWO := -n 2 --dist loadfile
 
 # Suites whose tables may lie on any store. A sample is one test in so many, the same ones every time.
 ON_STORES := $(addprefix tests/,services readers indexing vectors storage metadata layout bad_input cli)
-SAMPLE ?= 1/8
+SAMPLE ?= 1/12
 
-test: setup-dev ## all tests but those that need Java Hudi or other versions; 15 minutes
+test: setup-dev ## tests that need no Java Hudi and no other versions; of engines and searches a sample; 15 minutes
 	@failed=0; $(ENVIRONMENT) run dev -- -m pytest $(OTHERS) $(TWO) -q $(ARGS) || [ $$? = 5 ] || failed=1; \
 	$(ENVIRONMENT) run dev -- -m pytest $(DEEP) --sample $(DEEP_SAMPLE) $(TWO) -q $(ARGS) || [ $$? = 5 ] || failed=1; \
 	$(ENVIRONMENT) run dev -- -m pytest tests/writers --store objects $(TWO) -q $(ARGS) || [ $$? = 5 ] || failed=1; \
 	for store in memory renames; do $(ENVIRONMENT) run dev -- -m pytest tests/writers $(ON_STORES) --store $$store \
 	--sample $(SAMPLE) $(TWO) -q $(ARGS) || [ $$? = 5 ] || failed=1; done; \
-	$(ENVIRONMENT) run dev -- -m pytest $(ALONE) --ignore=$(KILLS) -q $(ARGS) || [ $$? = 5 ] || failed=1; exit $$failed
+	$(ENVIRONMENT) run dev -- -m pytest $(ALONE) --ignore=$(KILLS) --sample $(ALONE_SAMPLE) -q $(ARGS) || [ $$? = 5 ] || failed=1; exit $$failed
 
 deep: setup-dev ## all searches by seeds, at crash points and for seeded bugs, of which make test runs one in three; 12 minutes
 	@$(ENVIRONMENT) run dev -- -m pytest $(DEEP) $(TWO) -q $(ARGS)
