@@ -31,6 +31,7 @@ import os
 import re
 import secrets
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import wraps
@@ -38,7 +39,7 @@ from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from mainstem.errors import CorruptTable, Unsupported
-from mainstem.forks import LibraryThreads
+from mainstem.forks import LibraryThreads, told_of_forks
 from mainstem.limits import MIB
 from mainstem.storage.location import Location
 from mainstem.storage.protocol import Content, FileInfo, Upload
@@ -76,6 +77,25 @@ _ERRNOS = {
 }
 
 _threads = LibraryThreads()
+
+
+class _OpenWriters:
+    """Files that are being written. In a forked child the garbage collector must not close its copies: only
+    the parent may, and without the library's threads the child would hang."""
+
+    def __init__(self) -> None:
+        self._writers: weakref.WeakSet[Any] = weakref.WeakSet()
+        told_of_forks(self)
+
+    def add(self, writer: Any) -> None:
+        self._writers.add(writer)
+
+    def after_fork(self) -> None:
+        for writer in list(self._writers):
+            writer.close = lambda: None
+
+
+_open_writers = _OpenWriters()
 
 
 class HdfsUpload:
@@ -304,7 +324,9 @@ class HdfsStorage:
         from hdfs_native import WriteOptions
 
         options = WriteOptions(overwrite=replaces, create_parent=parents)
-        return self._client.create(self._full(path), options)
+        writer = self._client.create(self._full(path), options)
+        _open_writers.add(writer)
+        return writer
 
     def finish(self, writer: Any, size: int, durable: bool) -> None:
         """Close a file that was written."""

@@ -7,6 +7,7 @@ racer. Trouble is real: safe mode, a killed data node, a writer that is killed w
 from __future__ import annotations
 
 import errno
+import gc
 import multiprocessing
 import os
 import pickle
@@ -348,6 +349,21 @@ def test_a_forked_child_is_refused_and_does_not_hang(storage: HdfsStorage) -> No
     child.start()
     assert ours.poll(20) and "forked" in ours.recv()
     child.join(20)
+
+
+@pytest.mark.timeout(60)
+def test_a_forked_child_drops_a_file_of_its_parent_and_does_not_hang(storage: HdfsStorage) -> None:
+    uploads = [storage.upload("growing")]
+    uploads[0].append([b"x" * 10])
+    child = os.fork()
+    if child == 0:
+        uploads.clear()
+        gc.collect()
+        os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    uploads[0].append([b"y"])
+    uploads[0].close(durable=True)
+    assert storage.read("growing", max_bytes=99) == b"x" * 10 + b"y"
 
 
 @pytest.mark.parametrize(
