@@ -49,7 +49,7 @@ collision: setup ## eight writers on the same keys, killed at random; the same w
 
 # Engines and clusters of processes need both cores for themselves; all other tests run two files at a time.
 ALONE := tests/spark tests/flink tests/demos tests/multiprocess tests/chaos
-# Every second one is run by `make test`; `make test ALONE_SAMPLE=1/1` and `.ci/run` run all.
+# Every second one is run by `make test`; `make test ALONE_SAMPLE=1/1` runs all.
 ALONE_SAMPLE ?= 1/2
 # Jobs of Flink that are killed take minutes: `make chaos` runs them.
 KILLS := tests/chaos/test_flink_kills.py
