@@ -107,8 +107,7 @@ MOTO := tests/stores/test_dynamodb_lock.py
 servers: ## build or fetch the servers that make stores needs; 7 minutes, once
 	@$(PYTHON) scripts/stores.py
 
-stores: setup-dev ## object stores and HDFS: real servers are installed, and tables live on them; 20 minutes
-	@$(PYTHON) scripts/stores.py
+stores: setup-dev servers ## object stores and HDFS: real servers are installed, and tables live on them; 20 minutes
 	@$(ENVIRONMENT) install moto
 	@failed=0; $(ENVIRONMENT) run dev -- -m pytest tests/stores --ignore=$(MOTO) \
 	--sample $(STORES_SAMPLE) -q $(ARGS) || failed=1; \
@@ -117,8 +116,7 @@ stores: setup-dev ## object stores and HDFS: real servers are installed, and tab
 	--sample $(SERVER_SAMPLE) $(TWO) -q $(ARGS) || [ $$? = 5 ] || failed=1; done; exit $$failed
 
 STORES ?= minio hdfs
-stores-suites: setup-dev ## the suites whole on STORES="minio hdfs" (versitygw azurite fake-gcs, too); 30 minutes each
-	@$(PYTHON) scripts/stores.py
+stores-suites: setup-dev servers ## the suites whole on STORES="minio hdfs" (versitygw azurite fake-gcs, too); 30 minutes each
 	@failed=0; for store in $(STORES); do \
 	$(ENVIRONMENT) run dev -- -m pytest tests/writers $(ON_STORES) --store $$store $(TWO) -q $(ARGS) || failed=1; \
 	done; exit $$failed
@@ -156,8 +154,7 @@ chaos: setup-dev ## everybody on one table under a failing ZooKeeper ensemble fo
 	$(ENVIRONMENT) run dev -- -m tests.chaos.stream_read --seconds $$(($(SECONDS) > 1200 ? $(SECONDS) / 6 : 75)) \
 	$(if $(SEED),--seed $(SEED)) || failed=1; exit $$failed
 
-chaos-store: setup-dev ## everybody on one table in MinIO, which is killed and stopped behind a failing network, for SECONDS=600, from SEED= if given
-	@$(PYTHON) scripts/stores.py
+chaos-store: setup-dev servers ## everybody on one table in MinIO, which is killed and stopped behind a failing network, for SECONDS=600, from SEED= if given
 	@$(ENVIRONMENT) run dev -- -m tests.chaos.run --store minio --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 crash: setup-dev ## every action killed at every step, on a disk and at every request of a store, and interrupted at every call; 75 minutes

@@ -35,19 +35,14 @@ from mainstem.storage import backends, object_store, store_options
 from mainstem.storage.backends import location_of
 from mainstem.storage.location import Location
 from mainstem.storage.private_files import PrivateFiles
+from tests.servers.http_proxy import HttpProxy
 from tests.servers.object_stores import Minio, NoServer
-from tests.servers.tcp_proxy import TcpProxy
 from tests.storage.requests_made import Requests
 
 PUT_S, GET_S = 0.020, 0.010
+DELAYS = {"PUT": PUT_S, "DELETE": PUT_S, "POST": PUT_S, "GET": GET_S, "HEAD": GET_S}
 BUCKET = "benchmark"
 WRITERS = (1, 4, 8)
-
-
-def _delay_s(piece: bytes) -> float:
-    """How long a piece of what a client sends is held back: only the one that begins a request."""
-    method = piece[:8].partition(b" ")[0]
-    return {b"PUT": PUT_S, b"DELETE": PUT_S, b"POST": PUT_S, b"GET": GET_S, b"HEAD": GET_S}.get(method, 0.0)
 
 
 class Delayed(Requests):
@@ -77,19 +72,15 @@ def count_requests(delayed: bool) -> Requests:
 
 @dataclass(frozen=True)
 class Server:
-    """MinIO, and the port at which it is slow."""
+    """MinIO, and the proxy by which it is slow."""
 
     minio: Minio
-    port: int
+    proxy: HttpProxy
 
     def location(self, path: str, *, slow: bool = True) -> Location:
         """A place in it."""
         there = self.minio.location(BUCKET, path)
-        if not slow:
-            return there
-        own, other = f":{self.minio.port}", f":{self.port}"
-        options = {name: text.replace(own, other) for name, text in there.option_values().items()}
-        return location_of(there.base, options=options)
+        return self.proxy.reach(there) if slow else there
 
     def cpu_seconds(self) -> float:
         """Processor time that the server has used."""
@@ -101,9 +92,9 @@ def run(reduced: bool) -> list[Row]:
     """Rows of the table."""
     seconds = 5.0 if reduced else 20.0
     try:
-        with Minio() as minio, TcpProxy(minio.port, delay_s=_delay_s) as proxy:
+        with Minio() as minio, HttpProxy(minio.port, delays=DELAYS) as proxy:
             minio.make_bucket(BUCKET)
-            server = Server(minio, proxy.port)
+            server = Server(minio, proxy)
             bare = {writers: _race(server, writers, seconds, _bare, f"bare{writers}") for writers in WRITERS}
             made = []
             for exclusive in (True, False):

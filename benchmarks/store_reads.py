@@ -27,7 +27,6 @@ from benchmarks import Missing, Row, data, median_seconds, read_tables, row, wor
 from mainstem.limits import MIB
 from mainstem.readers.rows.equal_chunks import chunk_start
 from mainstem.storage import maps
-from mainstem.storage.backends import location_of
 from mainstem.storage.location import Location
 from mainstem.storage.object_store import ObjectStorage
 from mainstem.storage.store_options import open_store
@@ -120,7 +119,7 @@ def _queries(server: Minio, folder: Path, count: int, repeats: int) -> list[Row]
     _copy(folder / "table", location, "table")
     rows: list[Row] = []
     with TcpProxy(server.port, delay_s=DELAY_S) as proxy:
-        far = _through(location, server.port, proxy.port)
+        far = proxy.reach(location)
         key = data.keys(np.array([7]))[0].as_py()
         opened = mainstem.open_table(far)
         expected = opened.scan().to_arrow().num_rows
@@ -186,12 +185,6 @@ def _copy(folder: Path, location: Location, prefix: str) -> None:
         key = f"{prefix}/{path.relative_to(folder).as_posix()}"
         if path.is_file() and there.get(key) != path.stat().st_size:
             obstore.put(store, key, path.read_bytes())
-
-
-def _through(location: Location, port: int, proxy: int) -> Location:
-    """The same place, reached by a proxy."""
-    options = {name: text.replace(f":{port}", f":{proxy}") for name, text in location.option_values().items()}
-    return location_of(location.base, options=options)
 
 
 def _hudi_rs(location: Location, expected: int) -> tuple[Callable[[], object] | None, str]:

@@ -55,11 +55,10 @@ class Actor:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file on the timeline. ``holds``: the times of the commits that a plan saw completed, earlier ones."""
+    """A file on the timeline. A plan holds the commits of earlier times that are there before it."""
 
     time: int
     makes: str
-    holds: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +141,9 @@ def _may_go(actor: Actor, step: Step, world: World) -> bool:
 
 
 def _made(actor: Actor, world: World, number: int, step: Step) -> World:
-    earlier = {one.time for one in world.files if one.makes == "commit" and one.time < step.time}
-    holds = frozenset(earlier) if actor.makes == "plan" else frozenset()
-    made = File(step.time, actor.makes, holds)
     held = world.held if actor.late else None
-    return replace(_with(world, number, Step("done"), held=held), files=(*world.files, made))
+    done = _with(world, number, Step("done"), held=held)
+    return replace(done, files=(*world.files, File(step.time, actor.makes)))
 
 
 def _with(world: World, number: int, step: Step, *, held: int | None) -> World:

@@ -8,6 +8,8 @@
 - ``lose reply``: the server has done it, and the connection ends without a reply
 - ``cut reply``: the reply's body ends in the middle
 - ``slow down``: it is answered by 503 SlowDown, and the server does not hear of it
+
+``delays`` holds every request of a method back for so many seconds, as a distant server does.
 """
 
 from __future__ import annotations
@@ -29,11 +31,19 @@ _NO_BODY = (b"204", b"304")
 class HttpProxy(TcpProxy):
     """Passes requests on, one at a time for each connection. ``weather``: fault -> how many of 1 meet it."""
 
-    def __init__(self, target: int, weather: Mapping[str, float] | None = None, seed: int = 0) -> None:
+    def __init__(
+        self,
+        target: int,
+        weather: Mapping[str, float] | None = None,
+        seed: int = 0,
+        *,
+        delays: Mapping[str, float] | None = None,
+    ) -> None:
         self.weather = dict(weather or {})
         #: how often each fault happened
         self.done: Counter[str] = Counter()
         self._chance = random.Random(seed)
+        self._delays = {method.encode(): seconds for method, seconds in (delays or {}).items()}
         super().__init__(target)
 
     async def _converse(
@@ -43,8 +53,12 @@ class HttpProxy(TcpProxy):
         with suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.LimitOverrunError):
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
+                if b"\r\nexpect: 100-continue\r\n" in head.lower():
+                    writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
                 body = await _body(reader, head)
                 await self._flows.wait()
+                if pause_s := self._delays.get(head.partition(b" ")[0]):
+                    await asyncio.sleep(pause_s)
                 fault = self._drawn()
                 if fault == "delay":
                     await asyncio.sleep(self._chance.random() * DELAY_S)
@@ -61,6 +75,8 @@ class HttpProxy(TcpProxy):
                 back.write(head + body)
                 await back.drain()
                 answer = await there.readuntil(b"\r\n\r\n")
+                while answer.split(b" ", 2)[1] == b"100":  # it was told to go on
+                    answer = await there.readuntil(b"\r\n\r\n")
                 content = await _body(there, answer, asked=head)
                 await self._flows.wait()
                 if fault == "lose reply":

@@ -3,16 +3,17 @@
 ``TcpProxy(port)`` listens on a port of its own and passes everything on to ``127.0.0.1:port``. Its
 connections can be cut (both ends see a reset), or stalled: they stay open and nothing gets through, as when
 a network drops packets. New connections behave like the old ones. The first ``mute`` of all are taken and
-never answered. ``delay_s``: how long whatever a client sends is held back, as by a distant server; a function
-tells it for each piece, of at most 64 KiB, by its bytes.
+never answered. ``delay_s``: how long whatever a client sends is held back, as by a distant server.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
 from contextlib import suppress
+
+from mainstem.storage.backends import location_of
+from mainstem.storage.location import Location
 
 _CHUNK_BYTES = 65_536
 
@@ -20,9 +21,9 @@ _CHUNK_BYTES = 65_536
 class TcpProxy:
     """Passes bytes between its clients and one server of this machine, in a thread; a context manager."""
 
-    def __init__(self, target: int, mute: int = 0, delay_s: float | Callable[[bytes], float] = 0.0) -> None:
+    def __init__(self, target: int, mute: int = 0, delay_s: float = 0.0) -> None:
         self._target = target
-        self._delay_of = delay_s if callable(delay_s) else lambda _: delay_s
+        self._delay_s = delay_s
         self._mute = mute
         self._loop = asyncio.new_event_loop()
         self._flows = asyncio.Event()
@@ -36,6 +37,12 @@ class TcpProxy:
 
     def __enter__(self) -> TcpProxy:
         return self
+
+    def reach(self, location: Location) -> Location:
+        """The same place of the server, reached by this proxy."""
+        told = location.option_values().items()
+        options = {name: text.replace(f":{self._target}", f":{self.port}") for name, text in told}
+        return location_of(location.base, options=options)
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -97,19 +104,16 @@ class TcpProxy:
         there: asyncio.StreamReader, back: asyncio.StreamWriter,
     ) -> None:  # fmt: skip
         """Pass on what a client and the server say, until one of them ends."""
-        await asyncio.gather(self._pump(reader, back, self._delay_of), self._pump(there, writer))
+        await asyncio.gather(self._pump(reader, back, self._delay_s), self._pump(there, writer))
 
     async def _pump(
-        self,
-        source: asyncio.StreamReader,
-        sink: asyncio.StreamWriter,
-        delay_of: Callable[[bytes], float] = lambda _: 0.0,
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, delay_s: float = 0.0
     ) -> None:
         """One direction; when either end is gone the other is ended, too."""
         with suppress(ConnectionError):
             while data := await source.read(_CHUNK_BYTES):
                 await self._flows.wait()
-                if delay_s := delay_of(data):
+                if delay_s:
                     await asyncio.sleep(delay_s)
                 sink.write(data)
                 await sink.drain()

@@ -6,18 +6,12 @@ tell their peak memory. Reading the larger one whole shows what it would take.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 import mainstem
 from benchmarks import data
-from tests.readers.test_memory import FRUGAL
+from tests.readers import peak_memory
 from tests.servers.object_stores import StoreServer
 
 pytestmark = pytest.mark.timeout(600)
@@ -28,30 +22,11 @@ OPTIONS = {
     "hoodie.mainstem.exclusive": "true", "hoodie.mainstem.fsync": "false",
     "hoodie.memory.compaction.max.size": str(16 << 20), "hoodie.parquet.block.size": str(4 << 20),
 }  # fmt: skip
-CHILD = """
-import json, re, sys
-import mainstem
-table = mainstem.open_table(sys.argv[1], json.loads(sys.argv[3]))
-if sys.argv[2] == "compact":
-    assert len(table.compact()) == 1
-    rows = 0
-else:
-    plan = table.scan()
-    batches = plan.to_batches() if sys.argv[2] == "stream" else plan.to_arrow().to_batches()
-    rows = sum(batch.num_rows for batch in batches)
-print(rows, int(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1]) * 1024)
-"""
 
 
 def peak(server: StoreServer, path: str, how: str) -> tuple[int, int]:
-    """(rows, peak bytes) of a process that works on the table."""
-    options = json.dumps({**OPTIONS, **server.options()})
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD, server.url("bucket", path), how, options], stdout=subprocess.PIPE,
-        text=True, check=True, cwd=Path(__file__).parents[2], env={**os.environ, **FRUGAL},
-    )  # fmt: skip
-    rows, most = map(int, done.stdout.split())
-    return rows, most
+    """``peak_memory.peak`` of a table in the bucket."""
+    return peak_memory.peak(server.url("bucket", path), how, {**OPTIONS, **server.options()})
 
 
 def made(server: StoreServer, path: str, rows: int) -> str:
