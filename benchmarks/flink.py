@@ -103,7 +103,7 @@ def _commits(python: str, folder: Path, reduced: bool) -> list[Row]:
     bound = sum(nothing["checkpoints"]) / nothing["seconds"]
     seconds, counts = said["seconds"], said["commits"]
     slower, faster = sorted(counts)
-    work = "two Flink jobs on the same keys, 200 ms checkpoints, wait 0"
+    work = "two Flink jobs on the same keys, 200 ms checkpoints"
     return [
         row(work, sum(counts) / seconds, "commits/s", against="4 commits/s (Java: 1.0 to 1.25)",
             baseline=4.0, target=1.0, note=f"{said['aborts']} aborts"),
@@ -118,7 +118,7 @@ def _visible(python: str, folder: Path, reduced: bool) -> list[Row]:
     said = job(python, "visible", folder, seconds=25 if reduced else 60, checkpoint_ms=VISIBLE_CHECKPOINT_MS)
     latencies = said["latencies_ms"]
     p50, p99 = quantile(latencies, 0.5), quantile(latencies, 0.99)
-    line = row("from a row's birth to its being visible, 1 s checkpoints, wait 0, p50", p50, "ms",
+    line = row("from a row's birth to its being visible, 1 s checkpoints, p50", p50, "ms",
                against="the checkpoint interval", baseline=float(VISIBLE_CHECKPOINT_MS),
                note=f"p99 {p99:.0f} ms of {len(latencies):,} rows")  # fmt: skip
     return [{**line, "target": "<= 2.5", "ok": p50 <= 2.5 * VISIBLE_CHECKPOINT_MS}]

@@ -193,10 +193,9 @@ def _count(t_env, spec: dict, columns: int, sink: str, out: Path):
 
 
 def _table(t, name: str, columns: str, folder: Path, **more: str) -> None:
-    """Declare a Hudi table of the benchmark, in which commits wait out no clock skew."""
+    """Declare a Hudi table of the benchmark."""
     given = {
         "hoodie.bucket.index.num.buckets": str(BUCKETS),
-        "hoodie.time.generator.max_expected_clock_skew_ms": "0",
         # The sink alone is measured here.
         "compaction.schedule.enabled": "false",
         "compaction.async.enabled": "false",

@@ -90,7 +90,7 @@ def _compared(folder: Path, *, rows: int, times: int, unit: str) -> list[Row]:
 def _made(path: Path, kind: str) -> mainstem.Table:
     table = mainstem.create_table(
         path, _rows(1, 0).schema, record_key="id", ordering="ts", buckets=4,
-        properties={"hoodie.metadata.enable": kind != "none", "hoodie.mainstem.exclusive": True},
+        properties={"hoodie.metadata.enable": kind != "none"},
     )  # fmt: skip
     if kind in _KINDS[2:]:
         table.create_index("column_stats")

@@ -2,7 +2,7 @@
 and list by 10 ms, as a store in the same region answers.
 
 1, 4 and 8 processes upsert the same keys for a fixed time: where mainstem writes alone (no lock), and shared
-with another engine (lock, and two waits for clock skew of 200 ms). The bound is what as many processes reach
+with another engine (under the lock). The bound is what as many processes reach
 in the same run that make the same necessary requests bare, in the best order, and race at one object by its
 tag: no rows, no tables. Where that bound itself misses a target, 70 % of it is asked for. Processor time of a
 commit, ours and the server's, tells what is this machine: ``tests/publish/test_gate_pace.py`` has the

@@ -36,11 +36,11 @@ class Writer(Protocol):
 
 
 class Mainstem:
-    """Ours. ``exclusive`` makes the clock wait 0; ``fsync=False`` is the peers' durability."""
+    """Ours. ``exclusive``: only mainstem writes; ``fsync=False`` is the peers' durability."""
 
-    def __init__(self, *, fsync: bool = True, exclusive: bool = True) -> None:
+    def __init__(self, *, fsync: bool = True, exclusive: bool = False) -> None:
         self.name = f"mainstem {'fsync' if fsync else 'no fsync'}" + (
-            "" if exclusive else ", 200 ms"
+            ", exclusive" if exclusive else ""
         )
         self._properties: Mapping[str, str] = {
             "hoodie.mainstem.fsync": str(fsync).lower(),
@@ -227,7 +227,7 @@ SYSTEMS = {
     "bare": Bare,
     "mainstem": lambda: Mainstem(),
     "mainstem-nosync": lambda: Mainstem(fsync=False),
-    "mainstem-wait": lambda: Mainstem(exclusive=False),
+    "mainstem-exclusive": lambda: Mainstem(exclusive=True),
     "delta": Delta,
     "iceberg": Iceberg,
 }

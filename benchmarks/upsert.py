@@ -72,7 +72,7 @@ def run(reduced: bool) -> list[Row]:
             runs[name].append(_one(system, batches, keys))
     rate = {name: total / statistics.median(r.seconds for r in rs) for name, rs in runs.items()}
     delta = rate.get("delta")
-    work = f"{BATCHES} upserts of {ROWS:,} rows, 8 buckets, wait 0"
+    work = f"{BATCHES} upserts of {ROWS:,} rows, 8 buckets"
     rows = [
         row(f"{work}, fsync", rate["fsync"], "rows/s", against="delta-rs merge (no fsync)",
             baseline=delta, target=3, note=note),

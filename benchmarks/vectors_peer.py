@@ -1,9 +1,8 @@
 """What runs in processes of its own for ``benchmarks.vectors``: LanceDB's searches, and writers of either.
 
 Writers do what a job does that embeds texts again: upserts of some hundred or some thousand rows, with keys
-from all of a table that holds many times as many. Each writer opens the table like any process. Ours is one
-that only mainstem writes (``hoodie.mainstem.exclusive``): its commits wait out no clock skew, as LanceDB's do
-not. LanceDB syncs no file (seen with strace), so ours is measured without syncs, too. Neither compacts.
+from all of a table that holds many times as many. Each writer opens the table like any process. LanceDB
+syncs no file (seen with strace), so ours is measured without syncs, too. Neither compacts.
 
 Our index is built in one, too, so that its memory can be told.
 
@@ -73,7 +72,7 @@ def _make(system: str, folder: Path, keys: int) -> None:
 
     table = mainstem.create_table(
         folder / "t", first.schema, record_key="id", ordering="ts", buckets=4,
-        vectors={"v": f"VECTOR({DIMENSION})"}, properties={"hoodie.mainstem.exclusive": True},
+        vectors={"v": f"VECTOR({DIMENSION})"},
     )  # fmt: skip
     table.bulk_insert(first)
     if system == "indexed":

@@ -63,8 +63,6 @@ class Mainstem:
             record_key=[KEY],
             ordering=[ORDERING],
             buckets=BUCKETS,
-            # All engines here write by way of mainstem: commits need not wait out clock skew.
-            properties={"hoodie.mainstem.exclusive": True},
         )
         table.upsert(rows)
 

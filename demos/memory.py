@@ -102,7 +102,6 @@ class Demo:
         table = mainstem.create_table(
             path, SCHEMA, record_key="id", ordering="ts", buckets=2,
             vectors={COLUMN: f"VECTOR({DIMENSION})"},
-            properties={"hoodie.mainstem.exclusive": True},  # nobody else writes: no skew is waited out
         )  # fmt: skip
         writers = self.started(path, file)
         try:

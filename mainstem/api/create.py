@@ -458,11 +458,14 @@ def _put_metadata(seams: Seams, config: TableConfig, when: str) -> None:
     from mainstem.metadata.creation import Group, put_with_table
     from mainstem.metadata.derive.index_rows import files_rows
     from mainstem.metadata.metadata_partitions import FILES, Content, file_id
+    from mainstem.options.writing import SKEW_MS
+    from mainstem.truetime.clock_skew import ClockSkew
     from mainstem.truetime.instant_times import InstantTimes
 
     if not config.metadata_partitions:
         return
-    now = InstantTimes().format(int(seams.clock.now_ms()))
+    # In the past, as every time of the table will be: the first commit need not wait.
+    now = InstantTimes().format(ClockSkew(SKEW_MS.default).reading(int(seams.clock.now_ms())))
     groups = {FILES: [Group(file_id(FILES, 0), Content.FILES, files_rows({}))]}
     try:
         put_with_table(seams.storage, seams.random, config, groups, time=now, when=when)

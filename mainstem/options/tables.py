@@ -226,7 +226,7 @@ TIMELINE_SERVER = Flag(
 )  # fmt: skip
 EXCLUSIVE = Flag(
     "hoodie.mainstem.exclusive", False, table=True, read_by="publish",
-    says="Declares that all writers are mainstem's: no commit waits for clocks, and no lock is left to Java.",
+    says="Declares that all writers are mainstem's: commits wait for no clock; on stores they take no lock.",
 )  # fmt: skip
 LOCAL_ZONE = Text(
     "hoodie.mainstem.timeline.zone", like="IANA name", read_by="writers",

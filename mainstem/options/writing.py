@@ -10,7 +10,7 @@ _OPEN = "writers"
 
 SKEW_MS = Whole(
     "hoodie.time.generator.max_expected_clock_skew_ms", 200, 0, 600_000, "ms", read_by="publish",
-    says="How far two writers' clocks may differ; each commit waits this long under the lock.",
+    says="How far two writers' clocks may differ: times lie half as far again in the past.",
 )  # fmt: skip
 HEARTBEAT_MS = Whole(
     "hoodie.client.heartbeat.interval_in_ms", 60_000, 100, 86_400_000, "ms", read_by="truetime.heartbeats",

@@ -47,6 +47,7 @@ from mainstem.storage.swaps import has_swaps
 from mainstem.timeline.active import ActiveTimeline, TimelineReader
 from mainstem.timeline.instant import DELTACOMMIT, INFLIGHT, REQUESTED, RESTORE, parse_instant
 from mainstem.timeline.restore_records import pending_restores
+from mainstem.truetime.clock_skew import ClockSkew
 from mainstem.truetime.heartbeats import Heartbeats
 from mainstem.truetime.instant_times import InstantTimes
 from mainstem.truetime.locks.protocol import Lease
@@ -168,7 +169,7 @@ class _Order(Generic[T]):
     carries: bool
     tried: Epoch | None = None
     read: object = None
-    wait_ms: int = 0
+    owed: bool = False
 
     @property
     def on_both(self) -> bool:
@@ -239,9 +240,10 @@ def quietly(step: Callable[[], object]) -> None:
 class Publisher:
     """Publishes the instants of one table for one process.
 
-    ``wait_ms`` is ``hoodie.time.generator.max_expected_clock_skew_ms``; an ``exclusive`` table
-    (``hoodie.mainstem.exclusive=true``) waits 0 until another kind of writer is seen. The fence knows
-    which table was opened, and lets nothing be begun or published on another one (``TableReplaced``).
+    ``skew``: how times keep clear of other machines' clocks; on an ``exclusive`` table
+    (``hoodie.mainstem.exclusive=true``) no section waits for that until another kind of writer is seen. The
+    fence knows which table was opened, and lets nothing be begun or published on another one
+    (``TableReplaced``).
     ``lock_free``: writers of an exclusive table take no lock: the fence alone keeps them apart, and a section
     that others overtook is run again.
     """
@@ -252,14 +254,15 @@ class Publisher:
         times: InstantTimes,
         fence: Fence,
         *,
-        wait_ms: int,
+        skew: ClockSkew,
         exclusive: bool,
         lock_free: bool = False,
     ) -> None:
         self._seams = seams
         self._times = times
         self._fence = fence
-        self._wait = SkewWait(seams.storage, wait_ms=wait_ms, exclusive=exclusive)
+        self._skew = skew
+        self._wait = SkewWait(seams.storage, exclusive=exclusive)
         self._lock_free = exclusive and lock_free
         self._reader = TimelineReader(seams.storage)
         self._metadata_reader = TimelineReader(seams.storage, paths.METADATA_TIMELINE)
@@ -377,7 +380,7 @@ class Publisher:
             self._refuse_beside_restore(timeline, order)
             if not epoch.told:  # else there is nobody's file that was not there before
                 crowded = self._crowded and lease is _NO_LEASE
-                order.wait_ms = self._wait.ms(
+                order.owed = self._wait.is_owed(
                     timeline, epoch.notes.foreign_seen, epoch.note_foreign, patient=crowded
                 )
             # 4. A time above everything listed, for each file; the metadata table's first.
@@ -387,10 +390,10 @@ class Publisher:
                 metadata = self._metadata_reader.load()
                 newest = max(newest, metadata.newest_time)
                 if ahead is not None and ahead.ready(metadata):
-                    newest = first = self._times.next(self._seams.clock.now_ms(), newest)
-            time = self._times.next(self._seams.clock.now_ms(), newest)
-            # 5. Wait out the skew: once the lock is free, no other writer's clock shows an earlier time.
-            self._seams.clock.sleep_ms(order.wait_ms)
+                    newest = first = self._time(newest)
+            time = self._time(newest)
+            # 5. Once the lock is free, no other writer's clock may show this time or an earlier one.
+            self._keep_clear(time, order.owed)
             # 6. The metadata table's file becomes visible, and durable.
             if ahead is not None and first is not None:
                 self._go_ahead(epoch, lease, ahead, first)
@@ -412,6 +415,17 @@ class Publisher:
             return Published(time, order.target(time))
         finally:
             epoch.leave()
+
+    def _time(self, newest: str, *, begins: bool = False) -> str:
+        """The next time above ``newest``."""
+        reading = self._skew.reading(self._seams.clock.now_ms())
+        return self._times.next(reading, newest, begins=begins)
+
+    def _keep_clear(self, time: str, owed: bool) -> None:
+        """Wait until ``time`` lies below the clocks of all other machines, if that is ``owed``."""
+        clock = self._seams.clock
+        if owed:
+            clock.sleep_ms(self._skew.left_ms(self._times.ahead_ms(time, clock.now_ms())))
 
     def _go_ahead(self, epoch: Epoch, lease: Lease, ahead: Ahead, time: str) -> None:
         """Publish the metadata table's file, durably: a crash must not keep only the data table's."""
@@ -516,8 +530,11 @@ class Publisher:
 
     # -- begin -------------------------------------------------------------------------------------
 
-    def begin(self, action: str, heartbeats: Heartbeats) -> Begun:
+    def begin(self, action: str, heartbeats: Heartbeats, *, with_metadata: bool = False) -> Begun:
         """Create the request of a write; its time lies above everything that completed before.
+
+        ``with_metadata``: the table has a metadata table, on whose timeline the write will have this time,
+        too; Java gives instants there times of its clock, under the same lock.
 
         The write's heartbeat exists before the request does. Raises ``LockUnavailable``, ``Unsupported``
         beside a pending restore, ``TableReplaced``, ``LeaseLost``, ``OSError``; it removes its requests and
@@ -529,7 +546,7 @@ class Publisher:
         for _ in range(PUBLISH_ATTEMPTS_MAX):
             try:
                 (time, before, first), held = self._attempts(
-                    "beginning", self._request, action, heartbeats, tried
+                    "beginning", self._request, action, heartbeats, tried, with_metadata
                 )
                 # 5. The request is there, and the lock is free again. List the fence and the timeline once
                 #    more: is it still the table that was opened, are request and heartbeat there, and does
@@ -560,7 +577,7 @@ class Publisher:
         )
 
     def _request(
-        self, lease: Lease, action: str, heartbeats: Heartbeats, tried: list[_Try]
+        self, lease: Lease, action: str, heartbeats: Heartbeats, tried: list[_Try], with_metadata: bool
     ) -> tuple[str, ActiveTimeline, Notes | None]:
         """The critical section of ``begin``. ``tried``: heartbeats and requests of superseded attempts.
 
@@ -573,23 +590,26 @@ class Publisher:
         """
         self._take_back(action, heartbeats, tried)  # of an attempt that was superseded
         # 1. List the timeline; choose a time above everything listed.
-        timeline = self.seen() if lease is _NO_LEASE else self._reader.load()
+        foreign_seen = self._notes is not None and self._notes.foreign_seen
+        listings = [self.seen if lease is _NO_LEASE else self._reader.load]
+        if with_metadata and self._wait.is_always_owed(foreign_seen):
+            listings.append(self._metadata_reader.load)
+        timeline, *own = side_by_side(self._seams.storage, lambda listing: listing(), listings)
         if not timeline.names:  # the table may be gone, and a heartbeat made now would bring its folder back
             self._look_at_fence()
         self._refuse_to_begin(timeline)
-        foreign_seen = self._notes is not None and self._notes.foreign_seen
-        wait_ms = self._wait.ms(timeline, foreign_seen, self._fence.note_foreign)
-        newest = max(timeline.newest_time, self._last_time)
-        time = self._times.next(self._seams.clock.now_ms(), newest, begins=True)
+        owed = self._wait.is_owed(timeline, foreign_seen, self._fence.note_foreign)
+        newest = max(self._last_time, *(listed.newest_time for listed in [timeline, *own]))
+        time = self._time(newest, begins=True)
         # 2. Create its heartbeat, exclusively. If it exists, another begin has this time: take the next one.
         looks = self._crowded and lease is _NO_LEASE
         while (first := self._reserve(time, heartbeats, tried, looks)) is None or first.newest >= time:
             self._take_back(action, heartbeats, tried)
             newest = time if first is None else max(time, first.newest)
-            time = self._times.next(self._seams.clock.now_ms(), newest, begins=True)
+            time = self._time(newest, begins=True)
         one = tried[-1]
-        # 3. Wait out the skew: once the lock is free, no other writer's clock shows an earlier time.
-        self._seams.clock.sleep_ms(wait_ms)
+        # 3. Once the lock is free, no other writer's clock may show this time or an earlier one.
+        self._keep_clear(time, owed)
         lease.check()
         # 4. Create the request, exclusively.
         name, one.put = f"{time}.{action}.{REQUESTED}", True

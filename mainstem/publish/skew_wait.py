@@ -1,7 +1,7 @@
-"""How long a section waits before it publishes: Hudi's wait for skewed clocks, or not at all.
+"""Whether a section must keep clear of the clocks of other machines (``truetime.clock_skew``).
 
-A table declared ``hoodie.mainstem.exclusive=true`` needs no wait until another kind of writer touches it. The
-first bytes of a timeline file tell which kind of writer made it.
+It need not on a table declared ``hoodie.mainstem.exclusive=true``, until another kind of writer touches it.
+The first bytes of a timeline file tell which kind of writer made it.
 """
 
 from __future__ import annotations
@@ -24,15 +24,14 @@ _MARK_WINDOW_BYTES = 256
 
 
 class MixedWritersWarning(UserWarning):
-    """A table declared exclusive was written by another kind of writer: the clock wait is back."""
+    """A table declared exclusive was written by another kind of writer: its clock counts from now on."""
 
 
 class SkewWait:
-    """The wait on one table, in one process. ``wait_ms``, ``exclusive``: see ``Publisher``."""
+    """Of one table, in one process. ``exclusive``: see ``Publisher``."""
 
-    def __init__(self, storage: Storage, *, wait_ms: int, exclusive: bool) -> None:
+    def __init__(self, storage: Storage, *, exclusive: bool) -> None:
         self._storage = storage
-        self._wait_ms = wait_ms
         self._exclusive = exclusive
         self._known: set[str] = set()
         #: requested times of instants that are ours
@@ -40,22 +39,26 @@ class SkewWait:
         #: requested times of writes that were pending the last time
         self._young: set[str] = set()
 
-    def ms(
+    def is_always_owed(self, foreign_seen: bool) -> bool:
+        """Whether it is owed whatever is listed."""
+        return foreign_seen or not self._exclusive
+
+    def is_owed(
         self,
         timeline: ActiveTimeline,
         foreign_seen: bool,
         note_foreign: Callable[[str], None],
         *,
         patient: bool = False,
-    ) -> int:
-        """Hudi's wait in milliseconds; 0 on an exclusive table that only mainstem has touched.
+    ) -> bool:
+        """True but on an exclusive table that only mainstem has touched.
 
         ``foreign_seen``: another kind of writer was noted; ``note_foreign`` (``Epoch``) notes one.
         ``patient``: of pending writes only those are looked at that were pending the last time, too. Among
         many writers of ours the others are completed by then, and the fence tells whose they are.
         """
-        if not self._exclusive or foreign_seen:
-            return self._wait_ms
+        if self.is_always_owed(foreign_seen):
+            return True
         undecided = False
         new = timeline.names - self._known
         if patient:
@@ -72,13 +75,13 @@ class SkewWait:
                 note_foreign(name)
                 warnings.warn(
                     f"table {self._storage.base} is declared {EXCLUSIVE}=true, but"
-                    f" {name} was written by another kind of writer: every commit waits"
-                    f" {self._wait_ms} ms from now on",
+                    f" {name} was written by another kind of writer: from now on every commit keeps clear of"
+                    " other clocks and takes the lock",
                     MixedWritersWarning,
                     stacklevel=7,
                 )
-                return self._wait_ms
-        return self._wait_ms if undecided else 0
+                return True
+        return undecided
 
     def _judged(
         self, names: Sequence[str], timeline: ActiveTimeline

@@ -1,8 +1,9 @@
 """Instant times: created under the table lock, above every time on the timeline, in the table's zone.
 
 Hudi's ``SkewAdjustingTimeGenerator`` reads the clock and waits out the expected skew before the lock
-is released. mainstem does the same and also stays above the newest time on the timeline, so the order of its
-own instants does not depend on clocks at all (``hoodie.time.generator.*``, RFC-66).
+is released. mainstem keeps clear of other clocks, too (``truetime.clock_skew``), and also stays above the
+newest time on the timeline, so the order of its own instants does not depend on clocks at all
+(``hoodie.time.generator.*``, RFC-66).
 """
 
 from __future__ import annotations
@@ -63,6 +64,10 @@ class InstantTimes:
             wall = max(wall, floor)
         odd = wall.microsecond // 1000 % 2 == 1
         return instant_text(wall if odd == begins else wall + _MS)
+
+    def ahead_ms(self, time: str, now_ms: int) -> int:
+        """How far an instant time is ahead of ``now_ms``; negative if it is in the past."""
+        return (parse_wall(time) - self._wall(now_ms)) // _MS
 
 
 def instant_text(wall: datetime) -> str:

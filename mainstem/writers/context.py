@@ -25,6 +25,7 @@ from mainstem.storage.renames import has_renames
 from mainstem.storage.swaps import has_swaps
 from mainstem.storage.unwaited import Unwaited
 from mainstem.timeline.active import ActiveTimeline
+from mainstem.truetime.clock_skew import ClockSkew
 from mainstem.truetime.heartbeats import Heartbeats
 from mainstem.truetime.instant_times import InstantTimes
 from mainstem.truetime.seams import Seams
@@ -206,7 +207,7 @@ def open_context(
         seams,
         InstantTimes(zone, options.ahead_ms_max),
         fence,
-        wait_ms=options.skew_ms,
+        skew=ClockSkew(options.skew_ms, lags=config.version >= 9),
         exclusive=config.exclusive,
         lock_free=lock_free,
     )

@@ -230,7 +230,9 @@ class Transaction:
         try:
             began_ms = ctx.seams.clock.monotonic_ms()
             # Strictly before the requested file: a pending instant without a heartbeat counts as dead.
-            begun = ctx.publisher.begin(DELTACOMMIT, beats)
+            begun = ctx.publisher.begin(
+                DELTACOMMIT, beats, with_metadata=bool(ctx.config.metadata_partitions)
+            )
             time = begun.time
             # Before any data file: if a crash took the instant off the timeline, its files might count as
             # committed.

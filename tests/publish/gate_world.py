@@ -23,6 +23,7 @@ from mainstem.publish.publisher import Ahead, Guarded, Publisher, Section
 from mainstem.storage import paths
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.instant import parse_instant
+from mainstem.truetime.clock_skew import ClockSkew
 from mainstem.truetime.heartbeats import Heartbeats
 from mainstem.truetime.instant_times import InstantTimes
 from mainstem.truetime.seams import Seams
@@ -90,7 +91,7 @@ class GateWorld:
             seams,
             InstantTimes(),
             GateFence(storage, seams.clock, seams.random, clears=self.clears),
-            wait_ms=0,
+            skew=ClockSkew(0),
             exclusive=self.lock_free,
             lock_free=self.lock_free,
         )

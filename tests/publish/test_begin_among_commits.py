@@ -17,6 +17,7 @@ from mainstem.publish.gate_fence import GateFence
 from mainstem.publish.publisher import Publisher
 from mainstem.storage import paths
 from mainstem.truetime.clock import SystemClock
+from mainstem.truetime.clock_skew import ClockSkew
 from mainstem.truetime.heartbeats import Heartbeats
 from mainstem.truetime.instant_times import InstantTimes
 from mainstem.truetime.seams import Seams
@@ -43,7 +44,8 @@ class Writer:
         storage: Any = self.storage
         seams = Seams(storage, SystemClock(), FreeLock(), random.Random(seed))
         fence = GateFence(storage, seams.clock, seams.random)
-        self.publisher = Publisher(seams, InstantTimes(), fence, wait_ms=0, exclusive=True, lock_free=True)
+        skew = ClockSkew(0)
+        self.publisher = Publisher(seams, InstantTimes(), fence, skew=skew, exclusive=True, lock_free=True)
         self.beats = Heartbeats(storage, seams.clock, 60_000, 2)
 
     def begin(self) -> str:

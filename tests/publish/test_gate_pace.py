@@ -20,6 +20,7 @@ from mainstem.formats.avro_container import OUR_MARK
 from mainstem.publish.gate_fence import GateFence
 from mainstem.publish.publisher import Publisher
 from mainstem.storage import paths
+from mainstem.truetime.clock_skew import ClockSkew
 from mainstem.truetime.heartbeats import Heartbeats
 from mainstem.truetime.instant_times import InstantTimes
 from mainstem.truetime.seams import Seams
@@ -69,7 +70,7 @@ class Race:
             seams,
             InstantTimes(),
             GateFence(storage, seams.clock, seams.random),
-            wait_ms=0,
+            skew=ClockSkew(0),
             exclusive=True,
             lock_free=True,
         )

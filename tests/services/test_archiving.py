@@ -37,6 +37,7 @@ from mainstem.services import archive_plan, archiving
 from mainstem.storage import paths
 from mainstem.timeline.instant import parse_instant
 from mainstem.timeline.plans import encode_rollback_metadata, encode_rollback_plan
+from mainstem.truetime.clock_skew import ClockSkew
 from mainstem.truetime.instant_times import InstantTimes
 from mainstem.writers.stream_guard import StreamGuard
 from mainstem.writers.stream_guard_notes import Notes
@@ -508,7 +509,7 @@ def dying(table: mainstem.Table, at: int, after: bool) -> bool:
     """Archive in a process that dies at that call; whether it did."""
     ctx = reopened(table).writer_context()
     seams = replace(ctx.seams, storage=Mortal(ctx.seams.storage, at, after=after))
-    publisher = Publisher(seams, InstantTimes(), fence_of(seams, None), wait_ms=0, exclusive=True)
+    publisher = Publisher(seams, InstantTimes(), fence_of(seams, None), skew=ClockSkew(0), exclusive=True)
     ctx = replace(ctx, seams=seams, publisher=publisher)
     try:
         archiving.run(ctx, if_due=False)

@@ -36,6 +36,7 @@ from mainstem.storage import paths
 from mainstem.storage.swaps import has_swaps
 from mainstem.timeline.commit_metadata import decode_commit
 from mainstem.timeline.plans import load_compaction_plan
+from mainstem.truetime.clock_skew import ClockSkew
 from mainstem.truetime.instant_times import InstantTimes
 from mainstem.writers.context import WriterContext
 from tests.golden_tables.tables import unpack
@@ -277,7 +278,7 @@ def dying(table: mainstem.Table, at: int, after: bool) -> bool:
     """Compact in a process that dies at that call; whether it did."""
     ctx = opened(table.path).writer_context()
     seams = replace(ctx.seams, storage=Mortal(ctx.seams.storage, at, after=after))
-    publisher = Publisher(seams, InstantTimes(), fence_of(seams, None), wait_ms=0, exclusive=True)
+    publisher = Publisher(seams, InstantTimes(), fence_of(seams, None), skew=ClockSkew(0), exclusive=True)
     heartbeats = replace_storage(ctx, seams.storage)
     try:
         metadata_compaction.run(

@@ -21,6 +21,7 @@ from mainstem.services.metadata import metadata_compaction_at_once as at_once
 from mainstem.storage import paths
 from mainstem.timeline.active import load_timeline
 from mainstem.timeline.compaction_trigger import pending
+from mainstem.truetime.clock_skew import ClockSkew
 from mainstem.truetime.instant_times import InstantTimes
 from tests.services.test_metadata_compaction import (
     SCHEMA,
@@ -126,7 +127,7 @@ def test_a_round_that_another_one_overtook_publishes_nothing(table, monkeypatch)
 def dying(table: mainstem.Table, at: int, after: bool) -> bool:
     ctx = table.writer_context()
     seams = replace(ctx.seams, storage=Mortal(ctx.seams.storage, at, after=after))
-    publisher = Publisher(seams, InstantTimes(), fence_of(seams, None), wait_ms=0, exclusive=True)
+    publisher = Publisher(seams, InstantTimes(), fence_of(seams, None), skew=ClockSkew(0), exclusive=True)
     ctx = replace(ctx, seams=seams, publisher=publisher, heartbeats=replace_storage(ctx, seams.storage))
     try:
         metadata_compaction.run(ctx, if_due=False)

@@ -36,6 +36,7 @@ from mainstem.services.rolling_back import roll_back_instant
 from mainstem.services.runner import ServiceWarning
 from mainstem.storage import paths
 from mainstem.timeline.plans import RollbackPlan
+from mainstem.truetime.clock_skew import ClockSkew
 from mainstem.truetime.instant_times import InstantTimes
 from mainstem.writers.rollback import plan_of
 from tests.services.test_metadata_compaction import SCHEMA, opened, replace_storage
@@ -273,7 +274,7 @@ def dying(table: mainstem.Table, work, at: int) -> bool:
     """Do it in a process that dies at that call; whether it did."""
     ctx = table.writer_context()
     seams = replace(ctx.seams, storage=Mortal(ctx.seams.storage, at))
-    publisher = Publisher(seams, InstantTimes(), fence_of(seams, None), wait_ms=0, exclusive=True)
+    publisher = Publisher(seams, InstantTimes(), fence_of(seams, None), skew=ClockSkew(0), exclusive=True)
     beats = replace_storage(ctx, seams.storage)
     try:
         work(replace(ctx, seams=seams, publisher=publisher, heartbeats=beats))

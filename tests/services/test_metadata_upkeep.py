@@ -39,6 +39,7 @@ from mainstem.services.metadata import (
 )
 from mainstem.storage import paths
 from mainstem.timeline.active import load_timeline
+from mainstem.truetime.clock_skew import ClockSkew
 from mainstem.truetime.instant_times import InstantTimes
 from mainstem.writers.context import WriterContext
 from tests.services.test_metadata_compaction import (
@@ -329,7 +330,7 @@ def dying(table: mainstem.Table, work: Callable[[WriterContext], object], at: in
     """Do it in a process that dies at that call; whether it did."""
     ctx = table.writer_context()
     seams = replace(ctx.seams, storage=Mortal(ctx.seams.storage, at))
-    publisher = Publisher(seams, InstantTimes(), fence_of(seams, None), wait_ms=0, exclusive=True)
+    publisher = Publisher(seams, InstantTimes(), fence_of(seams, None), skew=ClockSkew(0), exclusive=True)
     beats = replace_storage(ctx, seams.storage)
     try:
         work(replace(ctx, seams=seams, publisher=publisher, heartbeats=beats))

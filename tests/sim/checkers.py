@@ -71,6 +71,7 @@ class Watch:
         self._made: set[str] = set()
         self._newest = ""  # of what is published; a request of a write may be tried in vain
         self._newest_plan = ""  # of what is published and no delta commit
+        self._newest_compaction = ""  # that was planned
         self._begun: dict[str, str] = {}  # requests of writes, not inflight yet: what they must lie above
         self._before_beat: dict[str, str] = {}  # heartbeat -> the newest time when it appeared
         self._epoch_of: dict[Actor | None, int] = {}
@@ -360,6 +361,8 @@ class Watch:
         if name.action != "deltacommit":
             self._newest = max(self._newest, name.requested)
             self._newest_plan = max(self._newest_plan, name.requested)
+        if name.action == "compaction":
+            self._newest_compaction = max(self._newest_compaction, name.requested)
         if name.action == "deltacommit" and name.requested not in self._claims:
             raise Violation("heartbeat first", f"{name.requested} was requested without a heartbeat")
 
@@ -414,6 +417,8 @@ class Watch:
             )
         if name.completion <= self._newest and self.fenced:
             raise Violation("time order", f"{path} completed after {self._newest} became visible")
+        if name.action == "deltacommit" and name.completion <= self._newest_compaction:
+            raise Violation("time order", f"{path} completed after {self._newest_compaction} was planned")
         self._newest = max(self._newest, name.completion)
         if name.action != "deltacommit":
             self._newest_plan = max(self._newest_plan, name.completion)
@@ -506,6 +511,8 @@ class Watch:
         if event == "deleted":
             self._data_deleted(path, log.instant)
             return
+        if self.gate is not None and event == "created" and log.instant in self.rolled_back:
+            return  # its put is carried out, or repeated, after the rollback that removed it: nobody shows it
         self._new_name(event, path)
         marker = f"{MARKERS}/{log.instant}/{path}.marker.CREATE"
         # The markers of an attempt that wakes up after the commit may be swept between its two steps.

@@ -24,6 +24,7 @@ from mainstem.timeline.commit_metadata import (
     encode_commit,
     schema_text,
 )
+from mainstem.truetime.clock_skew import ClockSkew
 from mainstem.truetime.instant_times import InstantTimes
 from mainstem.truetime.seams import Seams
 from tests.sim import plain_format as plain
@@ -40,7 +41,7 @@ class Compactor:
         self._seams = seams
         self._disk = disk
         fence = fence_of(seams, None)
-        self._publisher = Publisher(seams, InstantTimes(), fence, wait_ms=200, exclusive=exclusive)
+        self._publisher = Publisher(seams, InstantTimes(), fence, skew=ClockSkew(200), exclusive=exclusive)
 
     def run(self) -> None:
         """Finish the pending plan, or make one and execute it."""
@@ -53,7 +54,7 @@ class Compactor:
         if has_swaps(self._seams.storage):
             published = self._publisher.publish(
                 lambda time: f"{time}.compaction.requested",
-                prepared=lambda timeline: self._private(self._content()),
+                prepared=lambda timeline: self._private(self.content()),
             )
             assert published.time is not None
             return published.time
@@ -63,7 +64,7 @@ class Compactor:
         def plan(time: str) -> None:
             # Under the lock: all that completed so far did so before this time.
             inode = self._disk.need(prepared)
-            inode.data[:] = self._content()
+            inode.data[:] = self.content()
             inode.synced = len(inode.data)
 
         published = self._publisher.publish(
@@ -78,11 +79,13 @@ class Compactor:
         self._seams.storage.put_new(prepared, content, durable=True)
         return prepared
 
-    def _content(self) -> bytes:
-        return encode_container(schema_text("HoodieCompactionPlan"), self._plan(), VERSION_MARK)
+    def content(self, before: str = "9", marks: dict[str, str] = VERSION_MARK) -> bytes:
+        """A plan that holds the commits with completion times before ``before``, and ``marks``."""
+        return encode_container(schema_text("HoodieCompactionPlan"), self._plan(before), marks)
 
-    def _plan(self) -> dict[str, Any]:
-        done = {c.requested: c.completion for c in plain.commits(self._disk)}
+    def _plan(self, before: str) -> dict[str, Any]:
+        commits = plain.commits(self._disk)
+        done = {c.requested: c.completion for c in commits if c.completion < before}
         groups: dict[Group, list[LogFile]] = {}
         for log in plain.log_files(self._disk):
             if log.instant in done:
@@ -115,10 +118,13 @@ class Compactor:
         self._forget_attempts(time)
         stats = [self._compact(time, operation) for operation in plan["operations"]]
         storage.settle([], sorted({stat.partition for stat in stats} | {""}), durable=True)
+        self._complete(time, stats)
+
+    def _complete(self, time: str, stats: list[WriteStat]) -> None:
         prepared = f"{paths.PREPARED}/commit-{self._seams.random.getrandbits(64):016x}"
-        storage.put_new(prepared, encode_commit(stats, {}, "COMPACT"), durable=True)
+        self._seams.storage.put_new(prepared, encode_commit(stats, {}, "COMPACT"), durable=True)
         self._publisher.publish(lambda done: f"{time}_{done}.commit", prepared=prepared)
-        storage.delete(prepared)
+        self._seams.storage.delete(prepared)
 
     def _forget_attempts(self, time: str) -> None:
         for folder in list(self._disk.folders):

@@ -13,6 +13,7 @@ from mainstem.storage import paths
 from mainstem.storage.links import has_links, links
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.commit_metadata import encode_commit
+from mainstem.truetime.clock_skew import ClockSkew
 from mainstem.truetime.heartbeats import Heartbeats
 from mainstem.truetime.instant_times import InstantTimes
 from mainstem.truetime.seams import Seams
@@ -41,7 +42,7 @@ class Publishers(Simulation):
         seams = self.seams(process)
         fence, lock_free = fence_of(seams, None, exclusive=True), needs_no_lock(seams)
         publisher = Publisher(
-            seams, InstantTimes(), fence, wait_ms=200, exclusive=True, lock_free=lock_free
+            seams, InstantTimes(), fence, skew=ClockSkew(200), exclusive=True, lock_free=lock_free
         )
         while self.left[process.name] > 0:
             self.left[process.name] -= 1

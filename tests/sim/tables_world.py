@@ -56,6 +56,7 @@ class Tables(Simulation):
     late_rows = False
     given: Mapping[str, str] = {}  # options with which processes open the table
     strangers = False  # another kind of writer takes part
+    version = 9
     retention: Retention | None = None
 
     def build(self) -> None:
@@ -106,8 +107,9 @@ class Tables(Simulation):
         properties.update(self.more_properties())
         order = ["ts"] if self.mode.event_time else []
         raw = create.new_properties(
-            self.base, self.schema, ["id"], order, ["part"], self.buckets, 9, properties, "simulated"
-        )
+            self.base, self.schema, ["id"], order, ["part"], self.buckets, self.version, properties,
+            "simulated",
+        )  # fmt: skip
         create.put_table(self.seams(self.world.process("builder")), raw)
 
     def more_properties(self) -> dict[str, str]:

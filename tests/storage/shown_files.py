@@ -92,6 +92,7 @@ class ShownFiles:
 
     _at: str
     _shown: _Shown
+    remote: bool
 
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)
@@ -106,6 +107,7 @@ class ShownFiles:
         """
         assert at.path.startswith(tempfile.gettempdir() + "/"), at
         self.base, self._place, self._at = at.base, at, at.path
+        self.remote = False  # tests compare what is there: nothing is removed a moment later (``Unwaited``)
         self._shown = _shown_at(at.path)
         self._shown.storages.add(self)
         self._take_over("")

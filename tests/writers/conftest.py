@@ -10,7 +10,7 @@ import mainstem
 
 @pytest.fixture
 def make_table(tmp_path):
-    def make(name="t", *, ordering="ts", partition_by="city", buckets=2, **properties):
+    def make(name="t", *, ordering="ts", partition_by="city", buckets=2, table_version=9, **properties):
         options = {
             "hoodie.mainstem.exclusive": True,
             "hoodie.mainstem.fsync": False,
@@ -23,6 +23,7 @@ def make_table(tmp_path):
             ordering=ordering,
             partition_by=partition_by,
             buckets=buckets,
+            table_version=table_version,
             properties=options,
         )
 

@@ -1,5 +1,6 @@
-"""Goal: the clock wait is Hudi's 200 ms unless a table is exclusive, and comes back for good there as
-soon as another kind of writer is seen.
+"""Goal: a default table waits for no clock, since its times lie in the past; it waits for what is left of
+another engine's newer time. Tables that Hudi 1.0 may write wait out Hudi's 200 ms. An exclusive table waits
+for nothing, until another kind of writer is seen; from then on it does for good.
 
 Method: the waits are counted on an injected clock, not timed. A foreign instant is a pair of timeline
 files without our mark, as Java leaves them.
@@ -8,6 +9,7 @@ files without our mark, as Java leaves them.
 from __future__ import annotations
 
 import os
+import time
 from datetime import timedelta
 
 import pyarrow as pa
@@ -19,7 +21,7 @@ from mainstem import errors
 from mainstem.formats.avro_container import encode_container
 from mainstem.timeline.commit_metadata import schema_text
 from mainstem.truetime.clock import SystemClock
-from mainstem.truetime.instant_times import parse_wall
+from mainstem.truetime.instant_times import InstantTimes, parse_wall
 
 
 @pytest.fixture
@@ -47,9 +49,36 @@ def leave_foreign_commit(table, requested="20200101000000000", completion="20200
             file.write(content)
 
 
-def test_a_shared_table_waits_out_the_skew_at_begin_and_at_commit(make_table, waits):
-    make_table(**{"hoodie.mainstem.exclusive": False}).upsert(rows([1], ts=1))
-    assert waits == [200, 200]
+def before_now(ms):
+    """The time so many milliseconds ago."""
+    return InstantTimes().format(time.time_ns() // 1_000_000 - ms)
+
+
+def test_a_default_table_waits_for_nothing_and_its_times_lie_in_the_past(make_table, waits):
+    table = make_table(**{"hoodie.mainstem.exclusive": False})
+    for n in range(3):
+        outcome = table.upsert(rows([n], ts=1))
+        assert outcome.instant < outcome.completion_time <= before_now(300)
+    assert waits == []
+
+
+def test_where_hudi_1_0_may_write_the_skew_is_waited_out_at_begin_and_at_commit(make_table, waits):
+    table = make_table(table_version=8, **{"hoodie.mainstem.exclusive": False})
+    began = before_now(0)
+    outcome = table.upsert(rows([1], ts=1))
+    assert [100 <= ms <= 204 for ms in waits] == [True, True]
+    assert began <= outcome.instant < outcome.completion_time
+
+
+def test_a_time_above_another_engines_is_waited_for_until_it_lies_in_the_past(make_table, waits):
+    table = make_table(**{"hoodie.mainstem.exclusive": False})
+    table.upsert(rows([1], ts=1))
+    newest = before_now(0)
+    leave_foreign_commit(table, before_now(100), newest)
+    outcome = table.upsert(rows([2], ts=1))
+    assert newest < outcome.instant < outcome.completion_time
+    assert [100 < ms <= 305 for ms in waits] == [True, True]
+    assert [c["id"] for c in table.changes(newest).to_arrow().to_pylist()] == ["k2"]
 
 
 def test_an_exclusive_table_does_not_wait(make_table, waits):
@@ -62,16 +91,17 @@ def test_an_exclusive_table_does_not_wait(make_table, waits):
 def test_an_instant_of_another_kind_of_writer_brings_the_wait_back_for_good(make_table, waits):
     table = make_table()
     table.upsert(rows([1], ts=1))
-    leave_foreign_commit(table)
+    requested = before_now(100)
+    leave_foreign_commit(table, requested, before_now(0))
     with pytest.warns(mainstem.MixedWritersWarning, match="exclusive"):
         table.upsert(rows([2], ts=1))
-    assert waits == [200, 200]
+    assert len(waits) == 2
     timeline = os.path.join(table.path, ".hoodie/timeline")
     for name in os.listdir(timeline):
-        if name.startswith("20200101000000000"):
+        if name.startswith(requested):
             os.remove(os.path.join(timeline, name))
     mainstem.open_table(table.path).upsert(rows([3], ts=1))
-    assert waits == [200] * 4, "for good: also for a process that never saw the foreign instant"
+    assert len(waits) == 4, "for good: also for a process that never saw the foreign instant"
 
 
 @pytest.mark.parametrize("torn", [b"", bytes(300), b"Obj\x01\x04\x16avro", b"Obj\x01".ljust(300, b"\0")])
@@ -85,7 +115,7 @@ def test_a_pending_file_that_a_crash_of_the_machine_cut_off_shows_no_other_kind_
         with open(path + state, "wb") as file:
             file.write(content)
     table.upsert(rows([2], ts=1))
-    assert waits and not os.path.exists(os.path.join(table.path, ".hoodie/.mainstem/fence/foreign"))
+    assert not os.path.exists(os.path.join(table.path, ".hoodie/.mainstem/fence/foreign"))
 
 
 def test_own_rollbacks_do_not_count_as_foreign(make_table, waits):
@@ -131,3 +161,9 @@ def test_writers_with_different_locks_are_refused(make_table, tmp_path):
     )
     flink.upsert(pa.table({"id": ["a"]}))
     assert flink.scan(columns=["id"]).to_arrow().num_rows == 1
+
+
+def test_the_first_commit_of_a_table_with_a_metadata_table_does_not_wait_either(make_table, waits):
+    table = make_table(**{"hoodie.mainstem.exclusive": False, "hoodie.metadata.enable": True})
+    table.upsert(rows([1], ts=1))
+    assert waits == []

@@ -10,6 +10,7 @@ from mainstem.publish.link_fence import LinkEpoch, LinkFence
 from mainstem.publish.publisher import Publisher
 from mainstem.publish.skew_wait import SkewWait
 from mainstem.storage import paths
+from mainstem.truetime.clock_skew import ClockSkew
 from mainstem.truetime.instant_times import InstantTimes
 from tests.sim.mutants.mutant import LOSING_LEASES, Patch, nothing, seeded_bug
 from tests.sim.sim_lock import SimLease
@@ -116,15 +117,58 @@ def created_in_place() -> list[Patch]:
     return [patch.object(LinkEpoch, "publish", link)]
 
 
-@seeded_bug("the clock wait is left out beside another kind of writer", "mixed")
+def _skewed(**changes: Any) -> list[Patch]:
+    """Other numbers of ``ClockSkew`` in place of the right ones."""
+    return [patch.object(ClockSkew, name, value) for name, value in changes.items()]
+
+
+@seeded_bug("times lie in the past, and not far enough: by the skew of two clocks of three", "mixed")
+def lags_too_little() -> list[Patch]:
+    return _skewed(_clear_ms=property(lambda self: self.bound_ms // (4 if self.lags else 1)))
+
+
+@seeded_bug("times lie in the past, whatever is listed", "mixed")
+def lags_unlisted() -> list[Patch]:
+    following = InstantTimes.next
+
+    def blind(self: InstantTimes, now: int, newest: str, *, begins: bool = False) -> str:
+        return following(self, now, "", begins=begins)
+
+    return [patch.object(InstantTimes, "next", blind)]
+
+
+@seeded_bug("nobody waits until a time lies below the clock of another kind of writer", "mixed")
 def no_wait_beside_java() -> list[Patch]:
-    whole = SkewWait.ms
+    return _skewed(left_ms=lambda self, ahead_ms: 0)
 
-    def none(self: SkewWait, *given: Any, **named: Any) -> int:
-        whole(self, *given, **named)
-        return 0
 
-    return [patch.object(SkewWait, "ms", none)]
+@seeded_bug("only what begins is kept clear of other clocks, not what completes", "mixed")
+def completes_at_once() -> list[Patch]:
+    section = Publisher._section
+
+    def hasty(self: Publisher, *given: Any) -> Any:
+        with patch.object(Publisher, "_keep_clear", nothing):
+            return section(self, *given)
+
+    return [patch.object(Publisher, "_section", hasty)]
+
+
+@seeded_bug("the time is taken by the listing before another kind of writer's last file", "mixed")
+def lags_behind_the_listing() -> list[Patch]:
+    section = Publisher._section
+
+    def early(self: Publisher, *given: Any) -> Any:
+        listed = getattr(self, "listed_before", self._reader.load())
+        self.listed_before = self._reader.load()  # type: ignore[attr-defined]
+        whole = self._time
+
+        def time(newest: str, *, begins: bool = False) -> str:
+            return whole(listed.newest_time, begins=begins)
+
+        with patch.object(self, "_time", time):
+            return section(self, *given)
+
+    return [patch.object(Publisher, "_section", early)]
 
 
 @seeded_bug("an exclusive table does not notice another kind of writer", "mixed")
