@@ -263,6 +263,7 @@ class Publisher:
         self._fence = fence
         self._skew = skew
         self._wait = SkewWait(seams.storage, exclusive=exclusive)
+        self._learned = False
         self._lock_free = exclusive and lock_free
         self._reader = TimelineReader(seams.storage)
         self._metadata_reader = TimelineReader(seams.storage, paths.METADATA_TIMELINE)
@@ -349,6 +350,7 @@ class Publisher:
         Raises ``LockUnavailable``, ``LeaseLost`` (superseded many times, nothing published),
         ``OutcomeUnknown`` (the link failed, and may or may not have taken effect).
         """
+        self._learn()
         order = _Order(target, prepared, decide, before_link, ahead, folder, keeps_time, beside, carries)
         published, held = self._attempts("publishing", self._section, order)
         return replace(published, held=held)
@@ -415,6 +417,14 @@ class Publisher:
             return Published(time, order.target(time))
         finally:
             epoch.leave()
+
+    def _learn(self) -> None:
+        """Once per process, before it takes the lock: whose the instants of an exclusive table are. A long
+        timeline has thousands of them, of which each is a read."""
+        foreign_seen = self._notes is not None and self._notes.foreign_seen
+        if not self._learned and not self._wait.is_always_owed(foreign_seen):
+            self._wait.is_owed(self._reader.load(), False, self._fence.note_foreign)
+        self._learned = True
 
     def _time(self, newest: str, *, begins: bool = False) -> str:
         """The next time above ``newest``."""
@@ -542,6 +552,7 @@ class Publisher:
         """
         if self._notes is None:
             self._look_at_fence()
+        self._learn()
         tried: list[_Try] = []
         for _ in range(PUBLISH_ATTEMPTS_MAX):
             try:

@@ -33,9 +33,9 @@ from mainstem.services.claim import claimed
 from mainstem.services.compact_group import COMPACTIONS, FILE_NAME, GroupTask, final_name
 from mainstem.services.compaction_plan import (
     CompactionOptions,
+    DueGroups,
     FileListing,
     check_operations,
-    plan_groups,
 )
 from mainstem.services.executor import publish_plan
 from mainstem.services.progress import Progress, silent
@@ -112,15 +112,14 @@ def schedule(ctx: WriterContext, *, if_due: bool = False) -> str | None:
 
 
 def _schedule(ctx: WriterContext, options: CompactionOptions, *, if_due: bool) -> str | None:
-    listing = FileListing(ctx.seams.storage, ctx.config)
+    due = DueGroups(FileListing(ctx.seams.storage, ctx.config))
 
     def plan(timeline: ActiveTimeline) -> bytes | None:
         if if_due and not is_due(timeline, options, ctx.publisher.now()):
             return None
         ctx.reread_config()
-        state, files = listing.now()
+        state, groups = due.now(options)
         _schemas(ctx, state)  # refuses columns that base files cannot be given
-        groups = plan_groups(state, files, options)
         if not groups:
             return None
         return encode_compaction_plan([g.operation for g in groups], [g.metrics for g in groups])

@@ -33,9 +33,12 @@ from mainstem.readers.planning.table_state import TableState
 from mainstem.services.shared_file_names import warn_of_shared_names
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
+from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.instant import (
     CLUSTERING,
     COMPACTION,
+    DELTACOMMIT,
+    INFLIGHT,
     LOGCOMPACTION,
     REQUESTED,
 )
@@ -179,6 +182,8 @@ class FileListing:
         for partition, names in sorted(self._names.items()):
             state.group(partition, sorted(names))  # fills the archive's cache before the lock
         self._archive = state.archive
+        #: partitions that got files since the first look
+        self.grown: set[str] = set()
         if self._whole:
             check_table(state, self._names)
         warn_of_shared_names(storage, self._names)
@@ -191,38 +196,67 @@ class FileListing:
         if self._archive.manifest.version != self._version:
             # What completed since then may be off the active timeline already.
             self._names = {found.partition: set(found.names) for found in state.partitions()}
+            self.grown = set(self._names)
         new = [i.requested for i in state.writes if i.file_name not in self._seen]
         for partition, names in written_files(state, new).items():
             self._names.setdefault(partition, set()).update(names)
+            self.grown.add(partition)
         return state, self._names
 
 
-def plan_groups(
-    state: TableState, files: Mapping[str, set[str]], options: CompactionOptions
-) -> list[PlannedGroup]:
-    """The file groups to compact, in the strategy's order; [] if there is nothing to do.
+class DueGroups:
+    """The file groups to compact, found before the lock is taken and brought up to date under it.
 
-    It leaves out replaced groups and those in a pending compaction or log compaction. Raises
-    ``Unsupported`` while a clustering is pending, whose groups must not be compacted.
+    Under the lock only the partitions are looked at again that got files since, so what is done there does
+    not grow with the table. If any service began or ended something meanwhile, all are.
     """
-    if any(i.action == CLUSTERING for i in state.timeline.pending):
-        raise Unsupported(
-            "a clustering is pending: its file groups must not be compacted, and mainstem does not read"
-            " its plan; let Hudi finish it or roll it back",
-            table=state.storage.base,
-        )
-    taken = taken_groups(state)
-    planned = []
-    for partition in sorted(files):
-        for group in state.group(partition, sorted(files[partition])):
-            newest = group.slices[0]
-            if (partition, group.file_id) in taken or not newest.log_files:
-                continue
-            operation = CompactionOperation(
-                partition, group.file_id, newest.base_instant, newest.base_file, newest.log_files
+
+    def __init__(self, listing: FileListing) -> None:
+        self._listing = listing
+        self._sizes: dict[str, int] = {}
+        state, files = listing.now()
+        self._services = _services(state.timeline)
+        self._found = {partition: self._find(state, partition, names) for partition, names in files.items()}
+
+    def now(self, options: CompactionOptions) -> tuple[TableState, list[PlannedGroup]]:
+        """The table's state at this moment, and its groups in the strategy's order; [] if there are none.
+
+        It leaves out replaced groups and those in a pending compaction or log compaction. Raises
+        ``Unsupported`` while a clustering is pending, whose groups must not be compacted.
+        """
+        state, files = self._listing.now()
+        if any(i.action == CLUSTERING for i in state.timeline.pending):
+            raise Unsupported(
+                "a clustering is pending: its file groups must not be compacted, and mainstem does not read"
+                " its plan; let Hudi finish it or roll it back",
+                table=state.storage.base,
             )
-            planned.append(measured(state.storage, operation))
-    return _chosen(planned, options)
+        services = _services(state.timeline)
+        stale = self._listing.grown if services == self._services else set(files)
+        self._services = services
+        for partition in stale:
+            self._found[partition] = self._find(state, partition, files[partition])
+        taken = taken_groups(state)
+        groups = [group for partition in sorted(files) for group in self._found[partition]]
+        free = [g for g in groups if (g.operation.partition, g.operation.file_id) not in taken]
+        return state, _chosen(free, options)
+
+    def _find(self, state: TableState, partition: str, names: set[str]) -> list[PlannedGroup]:
+        found = []
+        for group in state.group(partition, sorted(names)):
+            newest = group.slices[0]
+            if newest.log_files:
+                operation = CompactionOperation(
+                    partition, group.file_id, newest.base_instant, newest.base_file, newest.log_files
+                )
+                found.append(measured(state.storage, operation, self._sizes))
+        return found
+
+
+def _services(timeline: ActiveTimeline) -> set[str]:
+    """What the timeline shows of services: file names."""
+    suffixes = tuple(f".{DELTACOMMIT}{state}" for state in ("", f".{REQUESTED}", f".{INFLIGHT}"))
+    return {name for name in timeline.names if not name.endswith(suffixes)}
 
 
 def taken_groups(state: TableState) -> set[tuple[str, str]]:
@@ -235,11 +269,18 @@ def taken_groups(state: TableState) -> set[tuple[str, str]]:
     return found
 
 
-def measured(storage: Storage, operation: CompactionOperation) -> PlannedGroup:
-    """An operation with the sizes of its files."""
+def measured(
+    storage: Storage, operation: CompactionOperation, known: dict[str, int] | None = None
+) -> PlannedGroup:
+    """An operation with the sizes of its files. ``known``: sizes by path, which do not change any more."""
 
     def size(name: str) -> int:
-        info = storage.stat(paths.in_partition(operation.partition, name))
+        path = paths.in_partition(operation.partition, name)
+        if known is not None and path in known:
+            return known[path]
+        info = storage.stat(path)
+        if info is not None and known is not None:
+            known[path] = info.size
         return 0 if info is None else info.size
 
     base = 0 if operation.base_file is None else size(operation.base_file)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import mainstem
@@ -17,12 +18,32 @@ from mainstem.errors import CorruptTable, Invalid
 from mainstem.storage import paths
 from mainstem.timeline.plans import encode_compaction_plan, load_compaction_plan
 from tests.services.city_table import QUICK, SCHEMA, make, rows
+from tests.storage.counted_calls import counted_table
 from tests.storage.steps import storage_at
 
 
 def everything(table: mainstem.Table) -> dict[str, int]:
     files = (f for f in Path(table.path).rglob("*") if f.is_file())
     return {str(f): f.stat().st_size for f in files}
+
+
+def calls_under_the_lock(table: mainstem.Table) -> list[tuple[str, str]]:
+    """Of planning a compaction."""
+    opened, store = counted_table(table, QUICK)
+    store.calls.clear()
+    assert opened.schedule_compaction() is not None
+    return [(name, path) for name, path, held in store.calls if held]
+
+
+def test_what_a_plan_does_under_the_lock_does_not_grow_with_partitions_and_log_files(tmp_path):
+    small, large = make(tmp_path / "small"), make(tmp_path / "large")
+    cities = pa.array([f"c{n % 20}" for n in range(60)])
+    small.upsert(rows(range(3), 1))
+    for ts in range(4):
+        large.upsert(rows(range(60), ts).set_column(1, "city", cities))
+    few, many = calls_under_the_lock(small), calls_under_the_lock(large)
+    assert len(many) <= len(few), "\n".join(map(str, many))
+    assert not [path for name, path in many if name == "stat" and ".log." in path]
 
 
 OTHER = "00000009-0000-0000-0000-000000000000-0"

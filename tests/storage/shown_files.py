@@ -37,7 +37,7 @@ _AGED_S = 5.0
 
 _LOOKS = (
     "read", "read_range", "read_ranges", "read_tail", "read_tagged", "view", "private", "open_input",
-    "file_info", "read_final", "open_final", "view_final", "final_ranges", "nonce_at",
+    "read_final", "open_final", "view_final", "final_ranges", "nonce_at",
 )  # fmt: skip
 
 
@@ -192,9 +192,11 @@ class ShownFiles:
         return [self._timed(f"{folder}/{one.name}" if folder else one.name, one) for one in found]
 
     def stat(self, path: str) -> FileInfo | None:
+        return self._told(path, "stat")
+
+    def _told(self, path: str, verb: str) -> FileInfo | None:
         self._take_over(path)
-        inner: Any = super()
-        found = inner.stat(path)
+        found: FileInfo | None = getattr(super(), verb)(path)
         return None if found is None else self._timed(path, found)
 
     def renew(self, path: str) -> None:
@@ -244,6 +246,9 @@ class ShownFiles:
 
 class ShownObjects(ShownFiles, ObjectStorage):
     """Objects of a bucket."""
+
+    def file_info(self, path: str) -> FileInfo | None:
+        return self._told(path, "file_info")
 
     def swap(self, path: str, data: Any, tag: Any) -> Any:
         self._take_over(path)

@@ -5,8 +5,10 @@ Method: one fault per test, done to the files of an index or between two searche
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
+import time
 import warnings
 import zlib
 from dataclasses import replace
@@ -20,6 +22,7 @@ import pytest
 import mainstem
 from mainstem.errors import CorruptTable, TableReplaced, Unavailable
 from mainstem.storage import paths
+from mainstem.storage.local_cache import LocalCache
 from mainstem.vectors.index import versions
 from mainstem.vectors.index.version_manifest import StoredFile, encode_manifest
 from mainstem.vectors.index.versions import KEYS, newest_version, open_keys, read_indexes
@@ -124,6 +127,13 @@ def test_a_damaged_file_is_a_warning_that_names_it(table, ending, damage):
     assert near(fresh) == exactly(table)
 
 
+def written(path, data: bytes, *, minutes_ago: int) -> None:
+    """Write a file, with a time of its own: stores tell times in whole seconds."""
+    path.write_bytes(data)
+    when = time.time() - 60 * minutes_ago
+    os.utime(path, (when, when))
+
+
 @pytest.mark.supports("Vectors", "search: by the newest version that is whole")
 @pytest.mark.parametrize("ending", ["graph", "manifest.json"])
 def test_where_the_newest_version_is_damaged_the_one_before_serves(table, ending, monkeypatch):
@@ -132,7 +142,9 @@ def test_where_the_newest_version_is_damaged_the_one_before_serves(table, ending
     expected = exactly(table)
     path = next(p for p in index_files(table) if ending in p.name and "version=2" in str(p))
     whole = path.read_bytes()
-    path.write_bytes(whole[:-1] + b"?")
+    written(path, whole[:-1] + b"?", minutes_ago=2)
+    # A copy on this machine would be whole, and would serve in its place.
+    monkeypatch.setattr(LocalCache, "get", lambda *named: None)
     fresh = mainstem.open_table(table.path, properties=OPTIONS)
     with pytest.warns(UserWarning, match=rf"(?s)version 1 is used instead.*{path.name}"):
         explained = told(fresh)
@@ -146,7 +158,7 @@ def test_where_the_newest_version_is_damaged_the_one_before_serves(table, ending
                 patched.setattr(serving, name, None)
             assert near(fresh) == expected
             assert told(fresh).passed == explained.passed
-        path.write_bytes(whole)
+        written(path, whole, minutes_ago=1)
         assert (told(fresh).version, told(fresh).passed) == (2, ())
         assert near(fresh) == expected
 

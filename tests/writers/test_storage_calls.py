@@ -8,7 +8,6 @@ store is its own business. Measured is the fourth upsert of one row into one buc
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,58 +17,17 @@ import mainstem
 from mainstem.api.table import Table
 from mainstem.layout import properties
 from mainstem.storage import paths
+from tests.storage.counted_calls import counted_table
 
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
 NO_WAIT = {"hoodie.time.generator.max_expected_clock_skew_ms": "0"}
-
-
-class Counted:
-    """Stands before a store and notes its calls; ``held``: while the lock is held."""
-
-    def __init__(self, real) -> None:
-        self._real = real
-        self.held = False
-        self.calls: list[tuple[str, str, bool]] = []
-
-    def __getattr__(self, name):
-        found = getattr(self._real, name)
-        if name.startswith("_") or not callable(found):
-            return found
-
-        def noted(*args, **named):
-            self.calls.append((name, str(args[0]) if args else "", self.held))
-            return found(*args, **named)
-
-        return noted
-
-
-@dataclass
-class Watched:
-    """A lock, and its lease: the store hears of both."""
-
-    real: object
-    store: Counted
-
-    def __getattr__(self, name):
-        return getattr(self.real, name)
-
-    def acquire(self):
-        lease = self.real.acquire()
-        self.store.held = True
-        return Watched(lease, self.store)
-
-    def release(self) -> None:
-        self.real.release()
-        self.store.held = False
 
 
 @pytest.fixture(params=[False, True], ids=["without metadata", "with metadata"])
 def counted(request, tmp_path: Path) -> Table:
     options = {"hoodie.metadata.enable": str(request.param).lower(), **NO_WAIT}
     made = mainstem.create_table(str(tmp_path / "t"), SCHEMA, record_key="id", properties=options)
-    store = Counted(made.opened.seams.storage)
-    seams = replace(made.opened.seams, storage=store, lock=Watched(made.opened.seams.lock, store))
-    return Table(seams, made.config, NO_WAIT)
+    return counted_table(made, NO_WAIT)[0]
 
 
 def upsert(table: Table, value: int) -> None:

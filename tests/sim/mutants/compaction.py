@@ -8,8 +8,8 @@ from unittest.mock import patch
 
 from mainstem.readers.planning import table_state
 from mainstem.services import compaction
-from mainstem.services.compaction_plan import FileListing, plan_groups
-from tests.sim.mutants.mutant import Patch, seeded_bug
+from mainstem.services.compaction_plan import DueGroups, FileListing
+from tests.sim.mutants.mutant import Patch, nothing, seeded_bug
 
 
 @seeded_bug(
@@ -38,11 +38,18 @@ def plan_with_logs_in_flight() -> list[Patch]:
         kept = [replace(g, slices=tuple(s for s in g.slices if not s.pending)) for g in groups]
         return [g for g in kept if g.slices]
 
-    def plan(state_: Any, files: Any, options: Any) -> Any:
-        with patch.object(table_state.TableState, "group", with_pending):
-            return plan_groups(state_, files, options)
+    find = DueGroups._find
 
-    return [patch.object(compaction, "plan_groups", plan)]
+    def plan(self: DueGroups, *given: Any) -> Any:
+        with patch.object(table_state.TableState, "group", with_pending):
+            return find(self, *given)
+
+    return [patch.object(DueGroups, "_find", plan)]
+
+
+@seeded_bug("writers that went on are not seen by a plan that was made before the lock", "compactions")
+def plan_beside_writers_unseen() -> list[Patch]:
+    return [patch.object(FileListing, "grown", property(lambda self: set(), nothing), create=True)]
 
 
 @seeded_bug("a compaction is completed without asking whether it still is pending", "compactions")
