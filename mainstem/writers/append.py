@@ -172,7 +172,7 @@ class BucketAppender:
         log = self._logs.get(key)
         if log is None:
             if len(self._logs) >= _OPEN_FILES_MAX:
-                self._close_log(next(iter(self._logs)))
+                self._close_oldest(_OPEN_FILES_MAX // 2)
             log = self._logs[key] = self._open_log(partition, bucket)
         return log
 
@@ -303,6 +303,16 @@ class BucketAppender:
         log.stat.size_bytes = log.sink.size
         self._closed.append(log.stat)
         del self._logs[key]
+
+    def _close_oldest(self, count: int) -> None:
+        """Several together: a journal, or a store, takes hundreds of files in the time of a few."""
+        oldest = list(self._logs)[:count]
+        self._put_markers()
+        self._storage.settle([self._logs[key].sink for key in oldest], [], durable=self._spec.fsync)
+        for key in oldest:
+            log = self._logs.pop(key)
+            log.stat.size_bytes = log.sink.size
+            self._closed.append(log.stat)
 
     def close(self) -> list[WriteStat]:
         """Makes all files durable; returns one stat per log file. Raises ``RolledBack`` if rolled back."""

@@ -74,3 +74,15 @@ def test_the_properties_are_parsed_once_for_each_change(counted: Table, monkeypa
     for value in range(3):
         upsert(counted, value)
     assert not parsed
+
+
+@pytest.mark.disk("it counts a disk's calls")
+def test_log_files_beyond_those_that_may_be_open_are_made_durable_hundreds_at_a_time(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.string()), ("part", pa.string())])
+    made = mainstem.create_table(tmp_path / "t", schema, record_key="id", partition_by="part", buckets=1)
+    table, store = counted_table(made, NO_WAIT)
+    keys = [f"k{n}" for n in range(900)]
+    table.upsert(pa.table({"id": keys, "part": keys}))
+    settled = [path.count("LocalUpload") for name, path, _ in store.calls if name == "settle"]
+    assert sorted(files for files in settled if files > 1) == [200, 200, 200, 301]  # and the commit itself
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == sorted(keys)
