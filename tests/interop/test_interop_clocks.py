@@ -9,6 +9,7 @@ timeline's folder is looked at all the while: what becomes visible later has the
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from collections import Counter
@@ -25,6 +26,7 @@ from tests.servers.zookeeper import ZooKeeperServer
 BOUND_MS = 200
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64())])
 ROUNDS, JAVA_COMMITS = 4, 3
+COMPLETED = re.compile(r"\d{17}_(\d{17})\.[a-z]+")
 
 
 def rows_of(writer: str, commit: int) -> pa.Table:
@@ -44,7 +46,7 @@ class Beside:
         self.failures: list[BaseException] = []
         self._over = threading.Event()
         works = [self._watch, self._read]
-        works += [lambda ms=ms: self._write(ms) for ms in offsets_ms]
+        works += [lambda name=n, ms=ms: self._write(name, ms) for n, ms in enumerate(offsets_ms)]
         self._threads = [threading.Thread(target=self._guarded, args=(work,)) for work in works]
 
     def __enter__(self) -> Beside:
@@ -64,13 +66,13 @@ class Beside:
         except BaseException as error:  # of a thread: the test raises it
             self.failures.append(error)
 
-    def _write(self, offset_ms: int) -> None:
+    def _write(self, name: int, offset_ms: int) -> None:
         ahead = {"hoodie.mainstem.clock.offset_ms": str(offset_ms)}
         table = mainstem.open_table(self.path, properties={**self.options, **ahead})
         for commit in range(10_000):
             if self._over.is_set():
                 return
-            rows = rows_of(f"ours{offset_ms}", commit)
+            rows = rows_of(f"ours{name}", commit)
             assert table.upsert(rows).status == "committed"
             self.written += rows["id"].to_pylist()
             time.sleep(0.1)  # two that hold the lock all the time would leave Java hardly a turn
@@ -97,9 +99,9 @@ class Beside:
 
 
 def completions(path: str) -> list[str]:
-    """Completion times that the timeline's folder shows."""
+    """Completion times that the timeline's folder shows; what Java has not renamed yet is none."""
     names = os.listdir(os.path.join(path, ".hoodie/timeline"))
-    return [name.partition("_")[2][:17] for name in names if name[17:18] == "_"]
+    return [found[1] for found in map(COMPLETED.fullmatch, names) if found is not None]
 
 
 def newest_completion(path: str) -> str:
