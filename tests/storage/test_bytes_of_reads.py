@@ -100,8 +100,9 @@ def test_a_filter_moves_the_row_groups_that_may_hold_a_row(server: SmallS3, tabl
         assert opened.scan(columns=["c1", "ts"], filter=ONE_GROUP).to_arrow().num_rows == 10
 
     first, again = moved(server, table, query)
-    assert first <= KEPT_END_BYTES + chunks(footer, ["c1", "ts", *META], groups=3)
-    assert again <= chunks(footer, ["c1", "ts", *META], groups=3)
+    needed = ["c1", "ts", *(META if table == "logs" else [])]  # keys are asked for by a merge alone
+    assert first <= KEPT_END_BYTES + chunks(footer, needed, groups=3)
+    assert again <= chunks(footer, needed, groups=3)
 
 
 def test_rows_that_no_group_can_hold_move_the_footer_alone(server: SmallS3) -> None:
