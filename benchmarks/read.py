@@ -64,6 +64,7 @@ def run(reduced: bool) -> list[Row]:
         logs = _logs(folder / "logs", LOG_ROWS // part)
         rows = _snapshots({"base and log files": mor, "log files alone": logs}, repeats)
         rows += _less(mor, folder, BASE_ROWS // part, repeats)
+        rows += _base_files(folder / "base", BASE_ROWS // part, repeats)
         rows += _memory(folder)
         return rows + _opening(folder, repeats)
     finally:
@@ -105,7 +106,7 @@ def decode(storage: LocalStorage, split: Split) -> None:
     """The columns of a split's base file and log blocks, decoded and let go."""
     if split.base_file is not None:
         with open_base(storage, split.base_file) as base:
-            for _ in base.batches(split.spec.wanted):
+            for _ in base.batches(split.spec.wanted if split.log_files else split.spec.plain):
                 pass
     log_entries(storage, split)
 
@@ -208,6 +209,50 @@ def _less(mor: Path, folder: Path, rows: int, repeats: int) -> list[Row]:
         line("a filter that keeps 1 %, rows scattered, all columns", "scattered", "all", None,
              "every page of the base files holds a row that is kept"),
     ]  # fmt: skip
+
+
+def _base_files(path: Path, rows: int, repeats: int) -> list[Row]:
+    """A compacted table: its count, and Polars on its dataset against Polars on its Parquet files."""
+    table = read_tables.create(path)
+    read_tables.insert(table, 0, rows)
+    read_tables.compacted(table)
+    plan = mainstem.open_table(str(path)).scan()
+    files = [str(path / split.base_file) for split in plan.splits()]
+    two = ["rider", "fare"]
+    works: dict[str, Callable[[], object]] = {
+        "count": plan.count_rows,
+        "decoded": lambda: _decoded(path, columns=two),
+    }
+    note = ""
+    try:
+        import polars as pl
+    except ImportError:
+        note = "polars is not installed (extra 'dev')"
+    else:
+        less = pl.col("fare") < 1.0
+        works |= {
+            "two": lambda: pl.scan_pyarrow_dataset(plan.to_dataset()).select(two).collect(),
+            "two, bare": lambda: pl.scan_parquet(files).select(two).collect(),
+            "filtered": lambda: pl.scan_pyarrow_dataset(plan.to_dataset()).filter(less).select(two).collect(),
+            "filtered, bare": lambda: pl.scan_parquet(files).filter(less).select(two).collect(),
+        }
+        same = works["filtered"]().height == works["filtered, bare"]().height  # type: ignore[attr-defined]
+        note = "" if same else "bare Polars finds another number of rows"
+    found = median_seconds(works, 2 * repeats)
+    shown = [
+        bound(f"count of {plan.count_rows():,} rows in base files", found["count"], "s", most=0.1)
+    ]
+    for work, what in (("two", "2 of 11 columns"), ("filtered", "a filter that keeps 1 %, 2 of 11 columns")):
+        if work not in found:
+            shown.append(row(f"Polars on a dataset, {what}", None, "/s", against="bare Polars", note=note))
+            continue
+        bare = found[f"{work}, bare"]
+        target, said = _asked(0.8, bare / found["decoded"])
+        shown.append(
+            row(f"Polars on a dataset, {what}", 1 / found[work], "/s", against="bare Polars",
+                baseline=1 / bare, target=target, note="; ".join(filter(None, (note, said))))
+        )  # fmt: skip
+    return shown
 
 
 def _memory(folder: Path) -> list[Row]:

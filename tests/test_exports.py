@@ -1,4 +1,4 @@
-"""Goal: the public names exist, and ``import mainstem`` stays cheap.
+"""Goal: the public names exist, and ``import mainstem`` and opening a table stay cheap.
 
 Method: the names are compared with the documented list; the import is made in a fresh interpreter
 and must not load any heavy package (its time is measured by the benchmarks, not by a test).
@@ -10,7 +10,9 @@ import inspect
 import json
 import subprocess
 import sys
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import mainstem
@@ -60,6 +62,21 @@ def test_reading_and_writing_never_load_the_engines() -> None:
     loaded = _loaded_after("import mainstem; mainstem.open_table; mainstem.Table")
     assert not loaded & {"pyspark", "pandas", "greenlet", "kazoo"}
     assert "tests.sim" not in loaded
+
+
+def test_opening_a_table_loads_neither_pyarrow_nor_readers_nor_writers(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int64())])
+    for name, options in (("plain", {}), ("indexed", {"hoodie.metadata.enable": "true"})):
+        path = str(tmp_path / name)
+        mainstem.create_table(path, schema, record_key="id", properties=options)
+        loaded = _loaded_after(f"import mainstem; mainstem.open_table({path!r})")
+        assert not loaded & {*HEAVY, "obstore", "boto3", "faiss", "logging.config"}
+        rooms = {module.split(".")[1] for module in loaded if module.startswith("mainstem.")}
+        assert not rooms & {"readers", "writers", "services", "indexing", "vectors", "filters", "flink"}
+        assert not loaded & {
+            "mainstem.publish.publisher", "mainstem.publish.gate_fence", "mainstem.storage.aws_credentials",
+            "mainstem.truetime.locks.zookeeper_options", "mainstem.truetime.locks.dynamodb_options",
+        }  # fmt: skip
 
 
 def test_every_error_is_a_mainstem_error_and_says_what_to_do_in_its_docstring() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from mainstem.errors import Invalid, Unavailable
 from mainstem.layout.properties import TableConfig
@@ -12,10 +13,6 @@ from mainstem.limits import LOCK_FILE_BYTES_MAX
 from mainstem.options import WriterOptions
 from mainstem.options.locks import AUTH, FILE_SYSTEM, LOCK_KEYS, PROVIDER, REGION, STORAGE
 from mainstem.options.tables import EXCLUSIVE, TABLE_NAME
-from mainstem.publish.fence import Fence
-from mainstem.publish.gate_fence import GateFence
-from mainstem.publish.link_fence import LinkFence
-from mainstem.publish.rename_fence import RenameFence
 from mainstem.publish.staging import delete_quietly
 from mainstem.storage import paths
 from mainstem.storage.backends import is_local, storage_of
@@ -31,6 +28,9 @@ from mainstem.truetime.locks.protocol import LockProvider
 from mainstem.truetime.locks.providers import open_lock
 from mainstem.truetime.locks.storage_record import LOCK_PATH
 from mainstem.truetime.seams import Seams
+
+if TYPE_CHECKING:
+    from mainstem.publish.fence import Fence
 
 #: credentials for ZooKeeper, where the option ``hoodie.mainstem.lock.zookeeper.auth`` is not given
 ZOOKEEPER_AUTH_VARIABLE = "MAINSTEM_ZOOKEEPER_AUTH"
@@ -131,9 +131,16 @@ def fence_of(seams: Seams, identity: str | None, *, exclusive: bool = False) -> 
     ``exclusive``: the table is declared to be written by mainstem alone.
     """
     if has_swaps(seams.storage):
+        from mainstem.publish.gate_fence import GateFence
+
         return GateFence(seams.storage, seams.clock, seams.random, identity, clears=not exclusive)
-    fence = RenameFence if has_renames(seams.storage) else LinkFence
-    return fence(seams.storage, seams.clock, seams.random, identity)
+    if has_renames(seams.storage):
+        from mainstem.publish.rename_fence import RenameFence
+
+        return RenameFence(seams.storage, seams.clock, seams.random, identity)
+    from mainstem.publish.link_fence import LinkFence
+
+    return LinkFence(seams.storage, seams.clock, seams.random, identity)
 
 
 def needs_no_lock(seams: Seams) -> bool:
@@ -169,6 +176,7 @@ def _lock_options(base: str, properties: Mapping[str, str]) -> LockOptions:
 
 def as_text(properties: Mapping[str, object] | None) -> dict[str, str]:
     """Options as text, as Hudi keeps them."""
-    from mainstem.writers.context import merged
-
-    return merged(properties)
+    return {
+        str(key): str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in (properties or {}).items()
+    }

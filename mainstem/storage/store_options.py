@@ -15,19 +15,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
 from mainstem.errors import Invalid, Unsupported
 from mainstem.forks import Mutex
 from mainstem.options import stores
 from mainstem.options.declaration import Option, every_option
-from mainstem.storage import aws_credentials
 from mainstem.storage.hadoop_files import by_variable, hadoop_options
 from mainstem.storage.hdfs_options import is_of_hdfs
-from mainstem.storage.local_cache import LocalCache, default_folder
 from mainstem.storage.location import Location
 from mainstem.storage.memory_store import memory_store
+
+if TYPE_CHECKING:
+    from mainstem.storage.local_cache import LocalCache
 
 S3, GCS, AZURE, MEMORY = "s3", "gs", "az", "memory"
 #: scheme -> the kind of store
@@ -380,6 +381,8 @@ def _made(library: Any, kind: str, location: Location, values: Mapping[str, str]
     if kind == S3:
         config["copy_if_not_exists"] = "multipart"  # a copy whose completion has the condition
     if kind == S3 and not config.get("skip_signature"):
+        from mainstem.storage import aws_credentials
+
         who = aws_credentials.identity(values, location.base)
         if who.provider is not None:
             more["credential_provider"] = who.provider
@@ -458,6 +461,8 @@ def cache(location: Location) -> LocalCache | None:
     folder = stores.CACHE_FOLDER.read(values)
     if not bytes_max or (KINDS[location.scheme] == MEMORY and not folder):
         return None
+    from mainstem.storage.local_cache import LocalCache, default_folder
+
     return LocalCache(folder or default_folder(), bytes_max)
 
 

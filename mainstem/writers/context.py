@@ -242,13 +242,3 @@ def heartbeats_of(
         seams.storage, seams.clock, options.heartbeat_ms, options.heartbeat_misses, path,
         table=options.table_heartbeat,
     )  # fmt: skip
-
-
-def merged(*layers: Mapping[str, object] | None) -> dict[str, str]:
-    """Later layers win; values become text."""
-    result: dict[str, str] = {}
-    for layer in layers:
-        for key, value in (layer or {}).items():
-            text = str(value).lower() if isinstance(value, bool) else str(value)
-            result[str(key)] = text
-    return result

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 import mainstem
+from mainstem.readers.queries.scan_plan import ScanPlan
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 NAMES = sorted(path.stem for path in GOLDEN.glob("*.zip"))
@@ -36,21 +37,26 @@ def unpack(name: str, folder: Path) -> Path:
 
 
 def run_query(path: Path, name: str, query: dict[str, Any]) -> pa.Table:
+    """The rows of ``plan_of``."""
+    return plan_of(path, name, query).to_arrow()
+
+
+def plan_of(path: Path, name: str, query: dict[str, Any]) -> ScanPlan:
     """The query of the json, asked of mainstem. Damaged blocks are skipped as Java skips them."""
     table = mainstem.open_table(path, properties={"mainstem.read.damaged": "skip"})
     options = query["options"]
     if query["kind"] == "snapshot":
-        return table.scan().to_arrow()
+        return table.scan()
     if query["kind"] == "read_optimized":
-        return table.scan(mode="read_optimized").to_arrow()
+        return table.scan(mode="read_optimized")
     if query["kind"] == "time_travel":
-        return table.scan(as_of=options["as.of.instant"]).to_arrow()
+        return table.scan(as_of=options["as.of.instant"])
     assert query["kind"] == "incremental"
     after = options["hoodie.datasource.read.begin.instanttime"]
     if expectations(name)["hudi_version"].startswith("1.0.2") and after != "000":
         after = f"{int(after) - 1:017d}"  # Java 1.0.2 takes the start of a range as inclusive
     until = options.get("hoodie.datasource.read.end.instanttime")
-    return table.changes(after=after, until=until).to_arrow()
+    return table.changes(after=after, until=until)
 
 
 def encoded(table: pa.Table) -> Counter[str]:

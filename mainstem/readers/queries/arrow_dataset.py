@@ -34,6 +34,9 @@ class Query(Protocol):
     def refined(self, columns: Sequence[str] | None, filter: pc.Expression | None) -> Query:
         """The same query with fewer columns and one more filter."""
 
+    def to_arrow(self) -> pa.Table:
+        """All rows."""
+
     def to_reader(self) -> pa.RecordBatchReader:
         """The rows as a stream."""
 
@@ -66,13 +69,19 @@ class PlanDataset(ds.FileSystemDataset):
 
         Of pyarrow's other options, only ``use_threads`` and ``memory_pool`` have an effect.
         """
-        filter = _both(self._expression, filter)
-        needed = list(self._shown.names) if columns is None else self._needed(columns)
-        reader = self._plan.refined(needed, filter).to_reader()
+        needed = self._needed(columns)
+        reader = self._plan.refined(needed, _both(self._expression, filter)).to_reader()
+        return self._shown_as(columns, needed, reader, options)
+
+    def _shown_as(
+        self, columns: Columns, needed: list[str], reader: pa.RecordBatchReader, options: Mapping[str, Any]
+    ) -> ds.Scanner:
         known = {k: v for k, v in options.items() if k in ("use_threads", "memory_pool")}
         return ds.Scanner.from_batches(reader, columns=needed if columns is None else columns, **known)
 
     def _needed(self, columns: Columns) -> list[str]:
+        if columns is None:
+            return list(self._shown.names)
         if isinstance(columns, Mapping):
             used = [n for e in columns.values() for n in filter_columns(self._shown, e)]
         else:
@@ -89,8 +98,12 @@ class PlanDataset(ds.FileSystemDataset):
     def to_table(
         self, columns: Columns = None, filter: pc.Expression | None = None, **options: Any
     ) -> pa.Table:
-        """All rows."""
-        return self.scanner(columns, filter, **options).to_table()
+        """All rows; unlike those of a scanner, slices are read side by side."""
+        needed = self._needed(columns)
+        rows = self._plan.refined(needed, _both(self._expression, filter)).to_arrow()
+        if columns is None or needed == columns:
+            return rows
+        return self._shown_as(columns, needed, rows.to_reader(), options).to_table()
 
     def head(
         self,

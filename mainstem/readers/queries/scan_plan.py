@@ -13,6 +13,7 @@ from mainstem.errors import CorruptTable, Unavailable, Unsupported
 from mainstem.options.services import CLEAN_COMMITS
 from mainstem.readers.planning.explain import Explanation, Report
 from mainstem.readers.planning.known_views import check_same_table, checks_later, doubting, forget
+from mainstem.readers.rows.row_counts import told_count
 from mainstem.readers.rows.split import ReadSpec
 from mainstem.storage.protocol import Storage
 from mainstem.storage.side_by_side import Result, side_by_side
@@ -145,13 +146,15 @@ class ScanPlan:
 
         Raises ``CorruptTable`` for damaged files, ``Unavailable`` if files vanish again.
         """
-        planned, tables = self._all()
-        return _concatenated(planned.output_schema, tables)
+        planned, found = self._every(self._read)
+        return _concatenated(planned.output_schema, [table for tables in found for table in tables])
 
     def count_rows(self) -> int:
-        """Number of rows. Of a snapshot only the columns are read that the merge and the filter need."""
+        """Number of rows. Of a snapshot only the columns are read that the merge and the filter need, and
+        none where the footers of base files tell the number. If a concurrent clean removes a file, the
+        count starts again, once."""
         plan = self if self._refined is None else self.refined([], None)
-        return sum(table.num_rows for table in plan._tables()[1])
+        return sum(plan._every(plan._counts)[1])
 
     def to_pandas(self, **options: Any) -> pd.DataFrame:
         """All rows as a pandas frame; ``options`` are those of ``pyarrow.Table.to_pandas``."""
@@ -181,13 +184,15 @@ class ScanPlan:
 
         return PlanDataset(self)
 
-    def _all(self) -> tuple[Planned, list[pa.Table]]:
+    def _every(
+        self, work: Callable[[Planned, list[ReadableSplit]], list[Result]]
+    ) -> tuple[Planned, list[Result]]:
+        """What ``work`` finds in the splits of one moment."""
         for attempt in range(ATTEMPTS):
             try:
                 with self._attempt(attempt):
                     planned = self._drawn()  # list all files before the first is read
-                splits = list(planned.splits)
-                return planned, [t for tables in self._read(planned, splits) for t in tables]
+                return planned, work(planned, list(planned.splits))
             except FileNotFoundError as error:
                 missing = error
             except CorruptTable:
@@ -201,6 +206,15 @@ class ScanPlan:
         if planned.spec.rules.merger is not None:
             return [list(split.read(self._storage)) for split in splits]
         return side_by_side(self._storage, lambda split: list(split.read(self._storage)), splits)
+
+    def _counts(self, planned: Planned, splits: list[ReadableSplit]) -> list[int]:
+        """The number of rows of each slice. Footers are read side by side; a slice whose rows must be read is
+        read alone, as the log rows of one are in memory."""
+        told = side_by_side(self._storage, lambda split: told_count(self._storage, split), splits)
+        return [
+            sum(table.num_rows for table in split.read(self._storage)) if count is None else count
+            for split, count in zip(splits, told, strict=True)
+        ]
 
     def _tables(self) -> tuple[Planned, Iterator[pa.Table]]:
         """The plan of this moment and a lazy stream of its rows. If a file vanishes before the first rows

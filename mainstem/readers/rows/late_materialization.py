@@ -144,6 +144,8 @@ def _base_rows(base: BaseFile, split: SliceQuery, narrow: ReadSpec, log: _Log | 
     matching = matching_groups(base, split)
     identity = (*spec.rules.needed_columns, *spec.virtual_key)
     least = None if log is None else log.least
+    keyed = log is not None or bool(spec.virtual_key)  # without log rows nobody asks for keys
+    filtered = narrow.wanted if keyed else narrow.plain
     for group in range(base.group_count):
         contested = least is not None and may_win(base, group, spec, least)
         if group not in matching and not contested:
@@ -151,9 +153,9 @@ def _base_rows(base: BaseFile, split: SliceQuery, narrow: ReadSpec, log: _Log | 
         first = 0
         picked: list[np.ndarray] = []
         kept: list[pa.Table] = []
-        tables = base.batches(narrow.wanted if group in matching else identity, [group])
+        tables = base.batches(filtered if group in matching else identity, [group])
         for table in tables if log is None else joined(tables, log.log):
-            table = with_keys(table, spec, base.path)
+            table = with_keys(table, spec, base.path) if keyed else table
             rows = _chosen(table, split, log, contested) if group in matching else _NONE
             if group not in matching and log is not None:
                 log.undefeated(table, rows, contested)
@@ -182,7 +184,7 @@ def _widened(
     base: BaseFile, group: int, rows: np.ndarray, table: pa.Table, split: SliceQuery
 ) -> Iterator[pa.Table]:
     """Adds the columns that the merge did not need, batch by batch."""
-    missing = [n for n in base.held(_output(split.spec)) if n not in table.schema.names]
+    missing = [n for n in base.held(split.spec.columns) if n not in table.schema.names]
     if not missing:
         yield _finished(table, split)
         return

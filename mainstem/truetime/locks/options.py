@@ -10,6 +10,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from mainstem.errors import Unsupported
 from mainstem.options.locks import (
@@ -30,11 +31,13 @@ from mainstem.options.locks import (
 )
 from mainstem.storage.backends import split_scheme
 from mainstem.storage.hdfs_options import SCHEME as HDFS
-from mainstem.truetime.locks.dynamodb_options import DynamoDBOptions
 from mainstem.truetime.locks.option_values import local_folder, shown, whole
 from mainstem.truetime.locks.storage_options import SCHEMES, StorageLockOptions
 from mainstem.truetime.locks.storage_record import LOCK_PATH
-from mainstem.truetime.locks.zookeeper_options import ZooKeeperOptions
+
+if TYPE_CHECKING:
+    from mainstem.truetime.locks.dynamodb_options import DynamoDBOptions
+    from mainstem.truetime.locks.zookeeper_options import ZooKeeperOptions
 
 LOCK_NAME = "lock"
 
@@ -91,6 +94,8 @@ class LockOptions:
         storage = StorageLockOptions.from_properties(props, base=base) if provider == STORAGE else None
         dynamodb = None
         if provider in (DYNAMODB, DYNAMODB_IMPLICIT):
+            from mainstem.truetime.locks.dynamodb_options import DynamoDBOptions
+
             dynamodb = DynamoDBOptions.from_properties(
                 props, base=base, implicit=provider == DYNAMODB_IMPLICIT
             )
@@ -98,6 +103,8 @@ class LockOptions:
             given = props[FOLDER].strip()
             folder = _hdfs_folder(base, given) if in_hdfs else local_folder(FOLDER, given)
         if provider in (EXPLICIT, IMPLICIT):
+            from mainstem.truetime.locks.zookeeper_options import ZooKeeperOptions
+
             zookeeper = ZooKeeperOptions.from_properties(props, base=base, implicit=provider == IMPLICIT)
         there = zookeeper or dynamodb
         return cls(
