@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from urllib.parse import unquote
 
-from mainstem.layout.keys import DEFAULT_PARTITION
+from mainstem.layout.keys import DEFAULT_PARTITION, encoded
 
 # Folders of rows without a value. Releases before 0.12 used "default", which may also be a real value.
 NO_VALUE = (DEFAULT_PARTITION, "default", "")
@@ -28,6 +28,8 @@ def folder_text(name: str, part: str, *, hive_style: bool, url_encode: bool) -> 
         return False, ""  # the writer's options may have differed from the table's
     part = part.removeprefix(f"{name}=")
     text = unquote(part) if url_encode else part
+    if url_encode and encoded(text) != part:
+        return False, ""  # written without the encoding
     return text not in NO_VALUE, text
 
 
