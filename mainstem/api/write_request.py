@@ -26,10 +26,9 @@ def write_spec(opened: OpenedTable, ctx: WriterContext, operation: str) -> Write
     ordering field is no column, or if the properties have changed since the table was opened. Raises
     ``Unsupported`` for ``update_columns`` if the table's merge rules do not allow it.
     """
-    from mainstem.formats.avro_schema import arrow_to_avro
     from mainstem.layout.foreign_tables import check_key_encoding
     from mainstem.layout.key_generator import KeyGenerator
-    from mainstem.layout.schema_fit import arrow_user_schema
+    from mainstem.layout.schema_fit import arrow_user_schema, log_schema
     from mainstem.merge.rules import merge_rules
     from mainstem.metadata.fixed_column_types import held_columns
     from mainstem.readers.planning.query_schema import schema_text
@@ -75,7 +74,7 @@ def write_spec(opened: OpenedTable, ctx: WriterContext, operation: str) -> Write
     if not ctx.publisher.remembers or ctx.last_read is None:
         ctx.reread_config()
     held = held_columns(ctx.seams.storage, ctx.newest_properties)
-    log_schema = arrow_to_avro(arrow, table_name=config.name, meta_fields=True)
+    blocks_schema = log_schema(user_schema, config.name)
     return WriteSpec(
         location=opened.seams.storage.location,
         instant="",
@@ -85,10 +84,10 @@ def write_spec(opened: OpenedTable, ctx: WriterContext, operation: str) -> Write
         fill_missing=fills_missing({**config.raw, **opened.given}),
         hash_fields=config.hash_fields,
         buckets=ctx.buckets,
-        rules=complete_rules(rules, user_schema, log_schema),
+        rules=complete_rules(rules, user_schema, blocks_schema),
         ordering=config.ordering,
         user_schema=user_schema,
-        log_schema=log_schema,
+        log_schema=blocks_schema,
         fsync=options.fsync,
         log_bytes_max=options.log_bytes_max,
         block_format=options.block_format,

@@ -134,6 +134,33 @@ def read_numbers(cursors: Cursors, valid: np.ndarray | None) -> np.ndarray:
     return unzigzag(coded)
 
 
+def skip_numbers(cursors: Cursors, kind: AvroType) -> bool:
+    """Step over an int or long without decoding it. False, and nothing moved, if that takes a closer look."""
+    if cursors.live is not None:
+        return False
+    words = cursors.gather("<u8", cursors.at)
+    valid: np.ndarray | None = None
+    if kind.nullable:
+        short = (words & _u(0x80FF)) == _u(kind.value_tag)
+        if short.all():
+            cursors.at = cursors.at + 2
+            return True
+        tags = words.astype(np.uint8)
+        valid = tags == kind.value_tag
+        if not (valid | (tags == kind.null_tag)).all():
+            return False
+        words = words >> _u(8)
+    stops = ~words & _u(0x8080808080808080)
+    below = (stops & (~stops + _u(1))) - _u(1)
+    used = (((below & _u(0x0101010101010101)) * _u(0x0101010101010101)) >> _u(56)).view(np.int64)
+    if valid is not None:
+        used = np.where(valid, used, 0)
+    if int(used.max(initial=0)) > (4 if kind.kind == "int" else 7):
+        return False
+    cursors.at = cursors.at + used + int(kind.nullable)
+    return True
+
+
 def _u(number: int) -> np.uint64:
     return np.uint64(number)
 

@@ -92,6 +92,10 @@ def _chunks(batch: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
     return [b for b in batches if b.num_rows]
 
 
+def _places(batch: pa.RecordBatch) -> dict[str, int]:
+    return {name: place for place, name in enumerate(batch.schema.names)}
+
+
 @lru_cache(maxsize=64)
 def _writers(schema_text: str) -> tuple[Writer, ...]:
     return tuple(writer_of(kind, name) for name, kind in record_type(schema_text).fields)
@@ -101,11 +105,11 @@ def _encode_few(
     batch: pa.RecordBatch, record: AvroType, writers: tuple[Writer, ...]
 ) -> tuple[memoryview, np.ndarray]:
     """Encode with a plain loop: fewer than ``_FEW`` rows do not repay the fixed cost of columns."""
-    names = batch.schema.names
+    places = _places(batch)
     columns = []
     for name, kind in record.fields:
-        if name in names:
-            columns.append(_listed(batch.column(names.index(name)), kind, name))
+        if name in places:
+            columns.append(_listed(batch.column(places[name]), kind, name))
         elif kind.nullable:
             columns.append([None] * batch.num_rows)
         else:
@@ -148,10 +152,10 @@ def _encode_chunk(batch: pa.RecordBatch, record: AvroType) -> list[tuple[memoryv
 
 def _encode_rows(batch: pa.RecordBatch, record: AvroType) -> tuple[memoryview, np.ndarray]:
     pieces = Pieces(batch.num_rows, framed=True)
-    names = batch.schema.names
+    places = _places(batch)
     for name, kind in record.fields:
-        if name in names:
-            put(pieces, batch.column(names.index(name)), kind, name)
+        if name in places:
+            put(pieces, batch.column(places[name]), kind, name)
         else:
             put_nulls(pieces, kind, name)
     data, starts = pieces.joined()

@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
-from mainstem.formats.avro_cursors import Cursors, branches, read_numbers
+from mainstem.formats.avro_cursors import Cursors, branches, read_numbers, skip_numbers
 from mainstem.formats.avro_rows import Malformed
 from mainstem.formats.avro_schema import AvroType, arrow_type
 
@@ -28,12 +28,16 @@ def bitmap(valid: np.ndarray | None) -> pa.Buffer | None:
 
 
 def _read_long(cursors: Cursors, kind: AvroType, wanted: bool) -> pa.Array | None:
+    if not wanted and skip_numbers(cursors, kind):
+        return None
     valid = branches(cursors, kind)
     values = read_numbers(cursors, valid)
     return primitive(kind, values, valid) if wanted else None
 
 
 def _read_int(cursors: Cursors, kind: AvroType, wanted: bool) -> pa.Array | None:
+    if not wanted and skip_numbers(cursors, kind):
+        return None
     valid = branches(cursors, kind)
     values = read_numbers(cursors, valid)
     if len(values) and (int(values.min()) < -(2**31) or int(values.max()) >= 2**31):

@@ -188,7 +188,7 @@ def _keys(batch: pa.Table) -> pa.ChunkedArray:
 
 
 def _laid_out(batch: pa.Table, schema: pa.Schema) -> pa.Table:
-    alien = [name for name in batch.schema.names if name not in schema.names]
+    alien = [name for name in batch.schema.names if schema.get_field_index(name) < 0]
     if alien:
         raise Invalid(f"the batch has columns that the table does not have: {', '.join(alien)}")
     rows = project_to(batch, schema)

@@ -162,7 +162,7 @@ class LogBlock:
 
     def _parquet(self, columns: Sequence[str] | None) -> pa.Table:
         schema = avro_to_arrow(self.schema_text, path=self.path)
-        wanted = schema.names if columns is None else [c for c in columns if c in schema.names]
+        wanted = schema.names if columns is None else [c for c in columns if schema.get_field_index(c) >= 0]
         target = pa.schema([schema.field(name) for name in wanted])
         return project_to(self._parquet_rows(wanted), target)
 
@@ -177,7 +177,8 @@ class LogBlock:
             # Strings stay dictionary-encoded until their full size is known.
             texts = [c.path for c in map(footer.schema.column, range(footer.num_columns)) if _flat(c)]
             file = pq.ParquetFile(source, read_dictionary=texts, page_checksum_verification=True)
-            found = [name for name in wanted if name in file.schema_arrow.names]
+            there = set(file.schema_arrow.names)
+            found = [name for name in wanted if name in there]
             rows = file.read(columns=found, use_threads=False)
             _check_texts(rows, len(self.content))
             rows.validate(full=True)  # parquet does not check that a string column is UTF-8
@@ -302,7 +303,7 @@ def _parquet_contents(
     import pyarrow.parquet as pq
 
     schema = avro_to_arrow(schema_text)
-    alien = [name for name in batch.schema.names if name not in schema.names]
+    alien = [name for name in batch.schema.names if schema.get_field_index(name) < 0]
     if alien:
         raise Invalid(f"the batch has columns that the table does not have: {', '.join(alien)}")
     table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch

@@ -23,7 +23,7 @@ def project_to(table: pa.Table, schema: pa.Schema) -> pa.Table:
     Raises ``Unsupported``, naming the column, if Hudi has no promotion between two types, or if a column is
     missing although the schema declares it as not null.
     """
-    names = table.schema.names
+    names = set(table.schema.names)
     made = []
     for field in schema:
         if field.name in names:

@@ -172,13 +172,18 @@ def partition_paths(
     return codes, found
 
 
+def encoded(text: str) -> str:
+    """A folder name under ``hoodie.datasource.write.partitionpath.urlencode``."""
+    return text.translate(_ENCODED)
+
+
 def _segment(
     name: str, value: str, hive_style: bool, url_encode: bool, slash_dates: bool, fields: int
 ) -> str:
     if not value:
         text = DEFAULT_PARTITION
     else:
-        text = value.translate(_ENCODED) if url_encode else value
+        text = encoded(value) if url_encode else value
     if slash_dates and value:
         if not _DATE.fullmatch(value):
             raise Invalid(

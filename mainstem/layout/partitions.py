@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from mainstem.errors import CorruptTable
 from mainstem.formats.java_properties import format_properties
+from mainstem.layout.wanted_folders import WantedFolders
 from mainstem.limits import PARTITION_DEPTH_MAX
 from mainstem.storage import paths
 from mainstem.storage.links import has_links
@@ -37,8 +38,16 @@ def metafile_text(instant: str, depth: int, more: Mapping[str, str] = MappingPro
     return format_properties(told, comments=("partition metadata", instant))
 
 
-def list_partitions(storage: Storage, *, partitioned: bool) -> Iterator[PartitionListing]:
+def list_partitions(
+    storage: Storage,
+    *,
+    partitioned: bool,
+    wanted: WantedFolders | None = None,
+    left_out: Callable[[int], None] = lambda count: None,
+) -> Iterator[PartitionListing]:
     """Every partition with its file names, in path order; lists each folder once.
+
+    Folders that are not ``wanted`` are not listed; ``left_out`` is told how many.
 
     A folder with a metafile is a partition. Java searches no further below it; here folders inside are
     searched too, since a table may have partitions ``a`` and ``a/b`` (see ``nested``). The table's own
@@ -48,19 +57,38 @@ def list_partitions(storage: Storage, *, partitioned: bool) -> Iterator[Partitio
         names = [e.name for e in storage.entries("") if not e.is_folder]
         yield PartitionListing("", tuple(sorted(names)))
         return
-    yield from _search(storage, "", 0) if has_links(storage) else _search_together(storage)
+    search = _search if has_links(storage) else _search_together
+    yield from search(storage, "", _Kept(wanted, left_out))
 
 
-def _search_together(storage: Storage) -> Iterator[PartitionListing]:
+@dataclass(frozen=True)
+class _Kept:
+    """Which folders a search goes into."""
+
+    wanted: WantedFolders | None = None
+    left_out: Callable[[int], None] = lambda count: None
+
+    def of(self, folders: list[str]) -> list[str]:
+        if self.wanted is None:
+            return folders
+        kept = [folder for folder in folders if self.wanted.keeps(folder)]
+        self.left_out(len(folders) - len(kept))
+        return kept
+
+    def narrows(self, folder: str) -> bool:
+        return self.wanted is not None and self.wanted.narrows(folder)
+
+
+def _search_together(storage: Storage, top: str, kept: _Kept) -> Iterator[PartitionListing]:
     """As ``_search``, where each listing is a request: all folders of a level are listed together."""
     found: list[PartitionListing] = []
-    folders = [""]
+    folders = [top]
     for _ in range(PARTITION_DEPTH_MAX + 1):
         listed = side_by_side(storage, storage.entries, folders)
         inner = []
         for folder, entries in zip(folders, listed, strict=True):
             found += _partition(folder, entries)
-            inner += _folders_in(folder, entries)
+            inner += kept.of(_folders_in(folder, entries))
         if not inner:
             yield from sorted(found, key=lambda one: one.partition.split("/"))
             return
@@ -89,13 +117,25 @@ def _too_deep(folder: str) -> CorruptTable:
     )
 
 
-def _search(storage: Storage, folder: str, depth: int) -> Iterator[PartitionListing]:
+def _search(storage: Storage, folder: str, kept: _Kept, depth: int = 0) -> Iterator[PartitionListing]:
     if depth > PARTITION_DEPTH_MAX:
         raise _too_deep(folder)
-    entries = storage.entries(folder)
-    yield from _partition(folder, entries)
-    for inner in _folders_in(folder, entries):
-        yield from _search(storage, inner, depth + 1)
+    inner = _names_in(storage, folder) if kept.narrows(folder) else None
+    if inner is None:
+        entries = storage.entries(folder)
+        yield from _partition(folder, entries)
+        inner = _folders_in(folder, entries)
+    for one in kept.of(inner):
+        yield from _search(storage, one, kept, depth + 1)
+
+
+def _names_in(storage: Storage, folder: str) -> list[str] | None:
+    """As ``_folders_in``, from names alone: a disk need not look at each. Some may be files, which list as
+    empty folders. None if the folder is a partition."""
+    names = sorted(storage.names(folder))
+    if any(name.startswith(paths.PARTITION_METAFILE) for name in names):
+        return None
+    return [paths.in_partition(folder, name) for name in names if name != paths.HOODIE]
 
 
 def nested(storage: Storage, partition: str) -> str | None:
@@ -111,5 +151,5 @@ def nested(storage: Storage, partition: str) -> str | None:
         above = above.rpartition("/")[0]
     if storage.stat(partition) is None:
         return None
-    below = (found.partition for found in _search(storage, partition, 0))
+    below = (found.partition for found in _search(storage, partition, _Kept()))
     return next((other for other in below if other != partition), None)

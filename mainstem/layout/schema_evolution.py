@@ -29,15 +29,18 @@ def needed_fields(
     columns and still bring new ones. Raises ``Invalid`` if one of the ``fixed`` columns (keys, partitions,
     ordering) would be widened, or one of the ``whole`` columns to fractions.
     """
-    given = [n for n in batch.column_names if n not in META_FIELDS]
-    if not fill and any(name not in given for name in schema.names):
+    given: dict[str, int] = {}  # a column that is given twice is refused later
+    for i, name in enumerate(batch.column_names):
+        if name not in META_FIELDS:
+            given.setdefault(name, i)
+    if not fill and not given.keys() >= set(schema.names):
         return []
     needed = []
-    for name in dict.fromkeys(given):
-        column = batch.column(batch.column_names.index(name))
+    for name, at in given.items():
+        column = batch.column(at)
         place = schema.get_field_index(name)
         if place < 0:
-            vector = vector_of(batch.schema.field(name))
+            vector = vector_of(batch.schema.field(at))
             kind = value_type(column.type) if vector is None else vector.arrow
             if not pa.types.is_null(kind) and (not name.startswith("_hoodie_") or name in _OWN):
                 needed.append(pa.field(name, kind) if vector is None else vector.field(name))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from functools import lru_cache
 
 import pyarrow as pa
 
 from mainstem.errors import Invalid
-from mainstem.formats.avro_schema import META_FIELDS, avro_to_arrow
+from mainstem.formats.avro_schema import META_FIELDS, arrow_to_avro, avro_to_arrow
 from mainstem.formats.vectors import check_same, fitted, vector_of
 
 
@@ -28,14 +29,17 @@ def fit_batch(
     names the row, for a vector that does not.
     """
     names = [n for n in batch.column_names if n not in META_FIELDS]
-    doubled = sorted({n for n in names if names.count(n) > 1})
-    unknown = [n for n in names if schema.get_field_index(n) < 0]
-    wanted = schema.names if required is None else list(required)
-    absent = [f for f in schema if f.name in fill and f.nullable and f.name not in names]
-    for field in absent:
-        batch = batch.append_column(field, pa.nulls(batch.num_rows, field.type))
-        names.append(field.name)
-    missing = [n for n in wanted if n not in names]
+    doubled = sorted(name for name, times in Counter(names).items() if times > 1)
+    fields = {field.name: field for field in schema}
+    unknown = [n for n in names if n not in fields]
+    wanted = list(fields if required is None else required)
+    given, left = set(names), set(fill)
+    absent = {
+        name: pa.nulls(batch.num_rows, field.type)
+        for name, field in fields.items()
+        if name in left and field.nullable and name not in given
+    }
+    missing = [n for n in wanted if n not in given and n not in absent]
     if doubled or unknown or missing:
         found = [
             text
@@ -52,10 +56,17 @@ def fit_batch(
             f" {', '.join(schema.names)}. Add or drop columns (update_columns writes some of them)",
             table=table,
         )
-    kept = [f for f in schema if f.name in names and (required is None or f.name in wanted)]
+    chosen = set(wanted)
+    kept = [f for name, f in fields.items() if name in chosen and (name in given or name in absent)]
+    places = {name: i for i, name in enumerate(batch.column_names)}
+    columns = []
     for field in kept:
-        check_same(batch.schema.field(field.name), field)
-    return pa.table([_fit_column(batch.column(f.name), f, table) for f in kept], schema=pa.schema(kept))
+        if field.name in absent:
+            columns.append(absent[field.name])
+            continue
+        check_same(batch.schema.field(places[field.name]), field)
+        columns.append(_fit_column(batch.column(places[field.name]), field, table))
+    return pa.table(columns, schema=pa.schema(kept))
 
 
 def _fit_column(column: pa.ChunkedArray, field: pa.Field, table: str) -> pa.ChunkedArray:
@@ -86,3 +97,9 @@ def arrow_user_schema(text: str, path: str = "") -> pa.Schema:
     """Arrow schema of the user columns."""
     schema = avro_to_arrow(text, path=path)
     return pa.schema([f for f in schema if f.name not in META_FIELDS])
+
+
+@lru_cache(maxsize=64)
+def log_schema(text: str, table_name: str) -> str:
+    """Avro schema text of log blocks, meta columns included, of a table with this schema."""
+    return arrow_to_avro(arrow_user_schema(text), table_name=table_name, meta_fields=True)

@@ -126,7 +126,7 @@ def _gather(
     mask = np.ones(len(log.codes), bool)
     missing: np.ndarray | None = None
     for entry, start, end in zip(entries, log.starts[:-1], log.starts[1:], strict=True):
-        stored = isinstance(entry, DataRows) and field.name in entry.table.schema.names
+        stored = isinstance(entry, DataRows) and entry.table.schema.get_field_index(field.name) >= 0
         if not stored:
             chunks.append(pa.nulls(int(end - start), field.type))
             if isinstance(entry, DataRows):

@@ -192,9 +192,19 @@ class MetadataTable:
         ordered = _sorted(prefixes)
         return self._rows(partition, slices, lambda file: file.prefixes(ordered), _starting(prefixes))
 
-    def files(self) -> dict[str, dict[str, int]]:
-        """Partition path -> name -> size of all data files that the metadata table lists."""
-        return _by_partition(self.read(FILES))
+    def files(self, wanted: Callable[[str], bool] | None = None) -> dict[str, dict[str, int]]:
+        """Partition path -> name -> size of all data files that the metadata table lists.
+
+        ``wanted``: of these partitions only, which are then looked up by key.
+        """
+        if wanted is None:
+            return _by_partition(self.read(FILES))
+        every = _by_partition(self.lookup(FILES, pa.array([ALL_PARTITIONS])))
+        kept = [partition for partition in every if wanted(partition)]
+        if not kept:
+            return {}
+        found = _by_partition(self.lookup(FILES, pa.array([in_keys(partition) for partition in kept])))
+        return {partition: found.get(partition, {}) for partition in kept}
 
     def listing(self, partition: str) -> dict[str, int]:
         """Name -> size of the files in one partition ("" in a non-partitioned table)."""

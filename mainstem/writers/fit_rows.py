@@ -111,7 +111,7 @@ def _check_ordering(rows: pa.Table, spec: WriteSpec) -> None:
 
 
 def _updated_columns(batch: pa.Table, spec: WriteSpec, schema: pa.Schema) -> pa.Table:
-    given = [n for n in batch.column_names if n not in META_FIELDS]
+    given = {n for n in batch.column_names if n not in META_FIELDS}
     needed = set(spec.keys.needed_columns)
     if spec.rules.ordering:
         needed |= set(spec.rules.ordering)
@@ -119,14 +119,12 @@ def _updated_columns(batch: pa.Table, spec: WriteSpec, schema: pa.Schema) -> pa.
     part = fit_batch(batch, schema, required=required, table=spec.base)
     if spec.partial_blocks:
         return part
+    there = dict(zip(part.column_names, part.columns, strict=True))
     if spec.rules.partial == FILL_UNAVAILABLE:
-        columns = [_or_marker(part, field, spec) for field in schema]
+        columns = [there[f.name] if f.name in there else _markers(part.num_rows, f, spec) for f in schema]
     else:
         _check_no_nulls(part, needed, spec)
-        columns = [
-            part.column(f.name) if f.name in part.column_names else pa.nulls(part.num_rows, f.type)
-            for f in schema
-        ]
+        columns = [there[f.name] if f.name in there else pa.nulls(part.num_rows, f.type) for f in schema]
     return pa.table(columns, schema=schema)
 
 
@@ -142,10 +140,8 @@ def _check_no_nulls(part: pa.Table, needed: set[str], spec: WriteSpec) -> None:
             )
 
 
-def _or_marker(part: pa.Table, field: pa.Field, spec: WriteSpec) -> pa.ChunkedArray | pa.Array:
-    """The field's column if it was given, else a column of markers, which mean "keep the older value"."""
-    if field.name in part.column_names:
-        return part.column(field.name)
+def _markers(rows: int, field: pa.Field, spec: WriteSpec) -> pa.Array:
+    """A column of markers, which mean "keep the older value"."""
     if not (pa.types.is_string(field.type) or pa.types.is_binary(field.type)):
         raise Invalid(
             f"column {field.name!r} of type {field.type} is left out: under FILL_UNAVAILABLE only string"
@@ -154,4 +150,4 @@ def _or_marker(part: pa.Table, field: pa.Field, spec: WriteSpec) -> pa.ChunkedAr
             table=spec.base,
         )
     assert spec.rules.unavailable is not None, "begin refuses update_columns without a marker"
-    return pa.repeat(pa.scalar(spec.rules.unavailable).cast(field.type), part.num_rows)
+    return pa.repeat(pa.scalar(spec.rules.unavailable).cast(field.type), rows)

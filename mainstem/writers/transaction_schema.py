@@ -18,7 +18,7 @@ import pyarrow as pa
 from mainstem.errors import Unsupported
 from mainstem.formats.avro_schema import arrow_to_avro, avro_to_arrow
 from mainstem.layout.schema_evolution import declared_fields, evolved, merged_fields, needed_fields
-from mainstem.layout.schema_fit import arrow_user_schema
+from mainstem.layout.schema_fit import arrow_user_schema, log_schema
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.options.tables import COLUMN_DROP
 from mainstem.options.writing import RECONCILE, SET_NULL
@@ -81,9 +81,9 @@ def taken_in(spec: WriteSpec, block_schema: str) -> WriteSpec:
 
 def with_schema(spec: WriteSpec, text: str) -> WriteSpec:
     """The spec with another user schema."""
-    log_schema = arrow_to_avro(arrow_user_schema(text), table_name=spec.table_name, meta_fields=True)
-    rules = complete_rules(spec.rules, text, log_schema)
-    return replace(spec, user_schema=text, log_schema=log_schema, rules=rules)
+    blocks = log_schema(text, spec.table_name)
+    rules = complete_rules(spec.rules, text, blocks)
+    return replace(spec, user_schema=text, log_schema=blocks, rules=rules)
 
 
 @dataclass(frozen=True)

@@ -158,7 +158,8 @@ class Action:
         together = self._decoded_together.get(path)
         if together is not None and self._indexed.issuperset(columns):
             for rows in together:
-                there = [column for column in columns if column in rows.table.column_names]
+                held = set(rows.table.column_names)
+                there = [column for column in columns if column in held]
                 yield Rows.all_of(rows.table.select(there), rows.partial)
             return
         if paths.parse_base_name(name) is None:
@@ -167,7 +168,8 @@ class Action:
                     yield Rows.all_of(block.table(columns), block.partial)
             return
         with pq.ParquetFile(self._files.open_input(path)) as source:
-            there = [column for column in columns if column in source.schema_arrow.names]
+            held = set(source.schema_arrow.names)
+            there = [column for column in columns if column in held]
             for batch in source.iter_batches(columns=there):
                 yield Rows.all_of(pa.Table.from_batches([batch]), False)
 

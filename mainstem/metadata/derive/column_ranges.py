@@ -201,10 +201,10 @@ def _with_nulls(found: Range, count: int) -> Range:
 
 def column_at(batch: pa.Table, name: str) -> pa.ChunkedArray | None:
     """A column, or by a name with dots a field of a struct; None if there is none."""
-    if name in batch.schema.names:
+    if batch.schema.get_field_index(name) >= 0:
         return batch.column(name)
     first, *rest = name.split(".")
-    if not rest or first not in batch.schema.names:
+    if not rest or batch.schema.get_field_index(first) < 0:
         return None
     column = batch.column(first)
     for part in rest:

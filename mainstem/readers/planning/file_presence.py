@@ -21,6 +21,7 @@ from mainstem.layout.committed_files import MENDED, Written, cut_off
 from mainstem.layout.partitions import PartitionListing
 from mainstem.layout.properties import TableConfig
 from mainstem.layout.slicing import FileSlice, query_slice
+from mainstem.layout.wanted_folders import WantedFolders
 from mainstem.readers.planning.history import check_no_new_clean, cleaned_since
 from mainstem.readers.planning.table_state import TableState
 from mainstem.storage import maps, paths
@@ -33,7 +34,8 @@ _LOOKS = 4
 @dataclass
 class Checks:
     """The checks of one query. ``damaged``: the query's setting; ``skip`` turns all checks off. ``later``:
-    sizes are compared when the files are opened (``known_views.checks_later``)."""
+    sizes are compared when the files are opened (``known_views.checks_later``). ``wanted``: others were not
+    listed."""
 
     state: TableState
     damaged: str
@@ -41,6 +43,7 @@ class Checks:
     base_only: bool = False
     replaced: Container[tuple[str, str]] = ()
     later: bool = False
+    wanted: WantedFolders | None = None
     _sizes: dict[str, Mapping[str, int]] = field(default_factory=dict)
 
     def listings(self, found: Iterable[PartitionListing]) -> Iterator[PartitionListing]:
@@ -52,7 +55,8 @@ class Checks:
             yield listing
         if by_folders:
             for partition in sorted(self.state.view.committed.by_partition.keys() - names):
-                yield PartitionListing(partition, ())
+                if self.wanted is None or self.wanted.keeps(partition):
+                    yield PartitionListing(partition, ())
 
     def listed(self, listing: PartitionListing) -> None:
         """Runs ``check_listed`` if the listing comes from the file system; notes the files' sizes."""

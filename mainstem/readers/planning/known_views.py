@@ -13,7 +13,7 @@ compare sizes when they open the files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -22,6 +22,7 @@ from weakref import WeakKeyDictionary
 
 from mainstem.layout.partitions import PartitionListing
 from mainstem.layout.properties import TableConfig, load_config
+from mainstem.layout.wanted_folders import WantedFolders
 from mainstem.publish.table_identity import check_table
 from mainstem.readers.planning.table_state import TableState, steady_timeline
 from mainstem.storage.final_files import forget_final
@@ -37,18 +38,28 @@ _ANSWERS_MAX = 64
 
 Answer = TypeVar("Answer")
 
+
+@dataclass(frozen=True)
+class Listed:
+    """Partitions with their files in path order; ``left_out``: how many folders were not looked into."""
+
+    partitions: list[PartitionListing]
+    left_out: int = 0
+
+
 _doubting: ContextVar[bool] = ContextVar("doubting", default=False)
 
 
 @dataclass
 class _Known:
     """A view, the timeline as listed for it, the identities of tables for which it was checked, and its
-    partitions with their files, by whether they come from the metadata table. ``answers``: of ``once``."""
+    partitions with their files, by whether they come from the metadata table and which were wanted (None:
+    all). ``answers``: of ``once``."""
 
     state: TableState
     listed: ActiveTimeline
     identities: set[str] = field(default_factory=set)
-    listings: dict[bool, list[PartitionListing]] = field(default_factory=dict)
+    listings: dict[tuple[bool, WantedFolders | None], Listed] = field(default_factory=dict)
     answers: dict[object, object] = field(default_factory=dict)
 
 
@@ -113,18 +124,24 @@ def once(state: TableState, question: object, make: Callable[[], Answer]) -> Ans
     return cast(Answer, known.answers[question]) if question in known.answers else make()
 
 
-def known_listing(state: TableState, *, metadata: bool) -> list[PartitionListing] | None:
-    """Partitions and files of the view, as listed and checked by an earlier query; None if none did."""
+def known_listing(state: TableState, *, metadata: bool, wanted: WantedFolders | None) -> Listed | None:
+    """Partitions and files of the view, as listed and checked by an earlier query; None if none did. Maybe
+    more than the ``wanted`` ones."""
     known = _of(state)
-    return None if known is None else known.listings.get(metadata)
+    if known is None:
+        return None
+    return known.listings.get((metadata, None)) or known.listings.get((metadata, wanted))
 
 
-def keep_listing(state: TableState, found: Iterable[PartitionListing], *, metadata: bool) -> None:
-    """Remember a listing that is complete, after the checks that follow it."""
-    known, listings = _of(state), list(found)
+def keep_listing(state: TableState, found: Listed, *, metadata: bool, wanted: WantedFolders | None) -> None:
+    """Remember a listing that lacks only what was not ``wanted``, after the checks that follow it."""
+    known = _of(state)
     unsteady = any(i.action in (CLEAN, RESTORE, ROLLBACK) for i in state.view.timeline.pending)
-    if known is not None and not unsteady and sum(len(one.names) for one in listings) <= _NAMES_MAX:
-        known.listings[metadata] = listings
+    if known is None or unsteady or (wanted is not None and len(known.listings) >= _ANSWERS_MAX):
+        return
+    names = sum(len(one.names) for each in (found, *known.listings.values()) for one in each.partitions)
+    if names <= _NAMES_MAX:
+        known.listings[metadata, wanted] = found
 
 
 def _of(state: TableState) -> _Known | None:

@@ -199,7 +199,7 @@ def output_columns(schema: pa.Schema, columns: Sequence[str] | None) -> list[str
     if isinstance(columns, str):
         raise Invalid(f"columns={columns!r}; expected a list of names, such as [{columns!r}]")
     for name in columns:
-        if name not in schema.names:
+        if schema.get_field_index(name) < 0:
             raise Invalid(f"no column {name!r}; the table has {', '.join(schema.names)}")
     return list(dict.fromkeys(columns))
 

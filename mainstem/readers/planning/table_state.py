@@ -7,7 +7,7 @@ out. A state does not change once loaded; each query loads its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -248,7 +248,7 @@ class TableState:
             partition,
             names,
             self.completion,
-            self._compactions_in(partition),
+            self._compactions_by_partition.get(partition, {}),
             visible_only=visible_only,
             written=self.written,
             parse_base=self.parse_base,
@@ -269,5 +269,9 @@ class TableState:
         """A path of this table as error messages show it."""
         return path
 
-    def _compactions_in(self, partition: str) -> Mapping[str, str]:
-        return {f: t for (p, f), t in self.compactions.items() if p == partition}
+    @cached_property
+    def _compactions_by_partition(self) -> dict[str, dict[str, str]]:
+        found: dict[str, dict[str, str]] = {}
+        for (partition, file_id), requested in self.compactions.items():
+            found.setdefault(partition, {})[file_id] = requested
+        return found

@@ -30,6 +30,7 @@ from mainstem.readers.planning.history import (
     past_state,
 )
 from mainstem.readers.planning.known_views import (
+    Listed,
     checks_later,
     keep_listing,
     known_listing,
@@ -139,10 +140,10 @@ def _splits(state: TableState, spec: ReadSpec, skipping: Skipping) -> Iterator[S
     pick = base_slice if base_only else query_slice
     replaced = state.replaced(until)
     cleaned = {} if until is None else cleaned_since(state, until)
-    listed = _Listed.of(state, skipping)
+    listed = _Listing(state, skipping)
     checks = Checks(
         state, spec.damaged, until=until, base_only=base_only, replaced=replaced,
-        later=checks_later(state.storage),
+        later=checks_later(state.storage), wanted=skipping.folders,
     )  # fmt: skip
     found = []
     for listing in skipping.partitions(checks.listings(listed.partitions())):
@@ -164,12 +165,17 @@ def _splits(state: TableState, spec: ReadSpec, skipping: Skipping) -> Iterator[S
 
 def _past_splits(past: PastState, spec: ReadSpec, skipping: Skipping) -> Iterator[Split]:
     base_only, replaced = skipping.base_only, past.replaced(None)
-    files = _Listed.of(past, skipping)
+    files = _Listing(past, skipping)
     checks = Checks(
-        past, spec.damaged, base_only=base_only, replaced=replaced, later=checks_later(past.storage)
-    )
+        past, spec.damaged, base_only=base_only, replaced=replaced, later=checks_later(past.storage),
+        wanted=skipping.folders,
+    )  # fmt: skip
     listed = {listing.partition: listing for listing in checks.listings(files.partitions())}
-    gone = [PartitionListing(p, ()) for p in sorted(past.cleaned) if p not in listed]
+    gone = [
+        PartitionListing(p, ())
+        for p in sorted(past.cleaned)
+        if p not in listed and (skipping.folders is None or skipping.folders.keeps(p))
+    ]
     found: list[FileSlice] = []
     for listing in skipping.partitions(sorted([*listed.values(), *gone], key=lambda p: p.partition)):
         checks.listed(listing)
@@ -181,28 +187,32 @@ def _past_splits(past: PastState, spec: ReadSpec, skipping: Skipping) -> Iterato
         yield make_split(kept, spec, past.config, base_only=base_only, least=checks.whole(kept))
 
 
-class _Listed:
-    """The partitions of a view with their files: known from an earlier query, or listed for this one."""
+class _Listing:
+    """The partitions of a view with their files: known from an earlier query, or listed for this one. Those
+    that the filter rules out by their path may be missing."""
 
-    def __init__(
-        self, state: TableState, metadata: bool, known: list[PartitionListing] | None
-    ) -> None:
+    def __init__(self, state: TableState, skipping: Skipping) -> None:
         self._state = state
-        self._metadata = metadata
-        self._known = known
+        self._skipping = skipping
+        self._metadata = skipping.use.metadata
+        self._wanted = skipping.folders
+        self._known = known_listing(state, metadata=self._metadata, wanted=self._wanted)
         self._found: list[PartitionListing] | None = None
-
-    @classmethod
-    def of(cls, state: TableState, skipping: Skipping) -> _Listed:
-        metadata = skipping.use.metadata
-        return cls(state, metadata, known_listing(state, metadata=metadata))
+        self._left_out = 0
 
     def partitions(self) -> Iterable[PartitionListing]:
         """In path order."""
         if self._known is not None:
-            return self._known
-        found = query_listing(self._state, metadata=self._metadata)
+            self._skipping.left_out(self._known.left_out)
+            return self._known.partitions
+        found = query_listing(
+            self._state, metadata=self._metadata, wanted=self._wanted, left_out=self._leave_out
+        )
         return found if has_links(self._state.storage) else self._noted(found)
+
+    def _leave_out(self, count: int) -> None:
+        self._left_out += count
+        self._skipping.left_out(count)
 
     def _noted(self, found: Iterable[PartitionListing]) -> Iterator[PartitionListing]:
         listings = []
@@ -216,7 +226,8 @@ class _Listed:
         if self._known is None:
             check(self._state)
             if self._found is not None:
-                keep_listing(self._state, self._found, metadata=self._metadata)
+                made = Listed(self._found, self._left_out)
+                keep_listing(self._state, made, metadata=self._metadata, wanted=self._wanted)
 
 
 def read_spec(

@@ -92,7 +92,8 @@ class BaseFile:
 
     def held(self, names: Sequence[str]) -> list[str]:
         """The columns of ``names`` that the file has."""
-        return [name for name in names if name in self.names]
+        there = set(self.names)
+        return [name for name in names if name in there]
 
     def batches(
         self, names: Sequence[str], groups: Sequence[int] | None = None, *, coded: Sequence[str] = ()

@@ -132,7 +132,8 @@ class _Log:
             rows = np.flatnonzero(chosen[start:end])
             if not len(rows) or not isinstance(entry, DataRows):
                 continue
-            missing = [n for n in _output(split.spec) if n not in entry.table.schema.names]
+            there = set(entry.table.schema.names)
+            missing = [n for n in _output(split.spec) if n not in there]
             table = entry.table.take(pa.array(rows))
             if missing:
                 table = _beside(table, rows_of(run, missing, rows))
@@ -184,7 +185,8 @@ def _widened(
     base: BaseFile, group: int, rows: np.ndarray, table: pa.Table, split: SliceQuery
 ) -> Iterator[pa.Table]:
     """Adds the columns that the merge did not need, batch by batch."""
-    missing = [n for n in base.held(split.spec.columns) if n not in table.schema.names]
+    there = set(table.schema.names)
+    missing = [n for n in base.held(split.spec.columns) if n not in there]
     if not missing:
         yield _finished(table, split)
         return

@@ -2,7 +2,8 @@
 
 In this order, each step only if the filter allows it:
 
-1. partitions by their path (``pruning``);
+1. partitions by their path: before they are listed if it tells (``wanted_partitions``), else afterwards
+   (``pruning``);
 2. partitions by the metadata table's partition statistics;
 3. file slices by the bucket hash of the record keys that the filter names (``wanted_keys``);
 4. file slices by record index and secondary index, then by column statistics, expression indexes and bloom
@@ -37,6 +38,7 @@ from mainstem.readers.rows.slice_query import ReadSpec
 from mainstem.readers.skipping.index_cuts import IndexCuts
 from mainstem.readers.skipping.pruning import may_match, partition_guarantee
 from mainstem.readers.skipping.wanted_keys import in_buckets, wanted_buckets, wanted_keys
+from mainstem.readers.skipping.wanted_partitions import wanted_folders
 from mainstem.storage import paths
 from mainstem.timeline.instant import RESTORE, ROLLBACK
 
@@ -74,6 +76,12 @@ class Skipping:
         self.report = Report(None if spec.filter is None else shown(spec.filter))
         told = conjuncts(spec.filter) if use.skipping and spec.rules.merger is None else []
         self._conjuncts = told
+        #: folders that the filter leaves: others need not be listed. A path is told by the filter whatever
+        #: merges the rows, as in ``_path_fits``
+        self.folders = (
+            wanted_folders(conjuncts(spec.filter), state.config, spec.schema) if spec.ids is None else None
+        )
+        self._unlisted = 0
         # Virtual keys, and columns that may have other names in files, may differ from what writers hashed.
         plain = not spec.virtual_key and spec.ids is None
         self._keys = wanted_keys(told, state.config, spec.schema) if plain else None
@@ -94,12 +102,17 @@ class Skipping:
         """The partitions that must be read."""
         every = list(listings)
         kept = [listing for listing in every if self._path_fits(listing.partition)]
-        self.report.partitions = len(every)
-        self.report.cut(PARTITION_PATH, PARTITIONS, len(every), len(kept))
+        count = len(every) + self._unlisted
+        self.report.partitions = count
+        self.report.cut(PARTITION_PATH, PARTITIONS, count, len(kept))
         if any(listing.partition for listing in kept):
             kept = self._asked(kept, lambda indexes: indexes.partitions(kept))
         self.report.partitions_read = len(kept)
         return kept
+
+    def left_out(self, count: int) -> None:
+        """Called while the partitions are listed: so many folders were not looked into, for their path."""
+        self._unlisted += count
 
     def _path_fits(self, partition: str) -> bool:
         spec, config = self._spec, self._state.config

@@ -7,19 +7,17 @@ filtered.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import reduce
 from operator import and_
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyarrow.fs import LocalFileSystem
 
-from mainstem.layout.keys import DEFAULT_PARTITION
 from mainstem.layout.properties import TableConfig
+from mainstem.layout.wanted_folders import NUMBER, folder_text
 
 
 def partition_guarantee(
@@ -34,29 +32,17 @@ def partition_guarantee(
     the value of a text or integer column if the key generator writes values unchanged. Dates, times, custom
     paths, and paths whose number of folders differs from the number of fields say nothing.
     """
-    told = {name: (True, text) for name, text in path_values}
+    told: dict[str, tuple[bool, str | None]] = {name: (True, text) for name, text in path_values}
     fields, parts = config.partition_fields, partition.split("/")
     if len(fields) == len(parts) and config.key_generator in ("SIMPLE", "COMPLEX"):
         for name, part in zip(fields, parts, strict=True):
             if name not in told:
-                told[name] = _folder_text(name, part, config)
+                told[name] = folder_text(
+                    name, part, hive_style=config.hive_style, url_encode=config.url_encode
+                )
     known = [_equal(name, text, schema) for name, (sure, text) in told.items() if sure]
     found = [expression for expression in known if expression is not None]
     return reduce(and_, found) if found else None
-
-
-# Folders of rows without a value. Releases before 0.12 used "default", which may also be a real value.
-_NO_VALUE = (DEFAULT_PARTITION, "default", "")
-
-
-def _folder_text(name: str, part: str, config: TableConfig) -> tuple[bool, str | None]:
-    """Whether the folder tells the column's value, and the value's text."""
-    prefixed = part.startswith(f"{name}=")
-    if prefixed != config.hive_style or ("%" in part and not config.url_encode):
-        return False, None  # the writer's options may have differed from the table's
-    part = part.removeprefix(f"{name}=")
-    text = unquote(part) if config.url_encode else part
-    return text not in _NO_VALUE, text
 
 
 def _equal(name: str, text: str | None, schema: pa.Schema) -> pc.Expression | None:
@@ -68,7 +54,7 @@ def _equal(name: str, text: str | None, schema: pa.Schema) -> pc.Expression | No
         return pc.field(name).is_null()
     if pa.types.is_string(kind):
         return pc.field(name) == pa.scalar(text, kind)
-    if pa.types.is_integer(kind) and re.fullmatch(r"0|-?[1-9][0-9]{0,18}", text):
+    if pa.types.is_integer(kind) and NUMBER.fullmatch(text):
         try:
             return pc.field(name) == pa.scalar(int(text), kind)
         except pa.ArrowInvalid:  # too large for the column's type

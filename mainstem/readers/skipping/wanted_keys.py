@@ -34,7 +34,7 @@ def wanted_keys(conjuncts: Sequence[Predicate], config: TableConfig, schema: pa.
         found = listed(conjunct)
         if found is not None and found[0] == Term(found[0].column):
             values.setdefault(found[0].column, found[1])
-    given = _texts(values.get(KEY_COLUMN), pa.string())
+    given = texts_of(values.get(KEY_COLUMN), pa.string())
     if given is not None:
         return given if len(given) <= WANTED_KEYS_MAX else None
     return _made_of(values, config, schema)
@@ -47,7 +47,7 @@ def _made_of(values: dict[str, pa.Array], config: TableConfig, schema: pa.Schema
     columns = []
     for name in fields:
         at = schema.get_field_index(name)
-        texts = None if at < 0 else _texts(values.get(name), schema.field(at).type)
+        texts = None if at < 0 else texts_of(values.get(name), schema.field(at).type)
         if texts is None:
             return None
         columns.append(pc.unique(texts))
@@ -71,7 +71,7 @@ def _combinations(columns: Sequence[pa.Array], names: Sequence[str]) -> pa.Table
     )
 
 
-def _texts(values: pa.Array | None, kind: pa.DataType) -> pa.Array | None:
+def texts_of(values: pa.Array | None, kind: pa.DataType) -> pa.Array | None:
     """Values of a filter as the key generator writes them for a column of type ``kind``; None if unknown."""
     if values is None:
         return None
