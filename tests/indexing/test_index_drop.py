@@ -235,7 +235,7 @@ def test_a_query_that_lists_files_while_they_are_dropped_misses_none(tmp_path, m
     table.upsert(made_of(4))
     real = MetadataTable.files
 
-    def late(self):
+    def late(self, keeps=None):
         monkeypatch.setattr(MetadataTable, "files", real)
         mainstem.open_table(tmp_path / "t").drop_index("files")
         return {"": {}}  # what a listing saw whose log files went first
