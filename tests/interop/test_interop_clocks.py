@@ -86,6 +86,7 @@ class Beside:
             if until > newest:
                 self.seen.update(table.changes(after=newest, until=until).to_arrow()["id"].to_pylist())
                 newest = until
+            time.sleep(0.02)
 
     def _watch(self) -> None:
         """A listing that runs while files are made may show a later one and lack an earlier one; the next one
@@ -96,6 +97,7 @@ class Beside:
             self.late += [one for one in there - known if one < before]
             known |= there
             before, newest = newest, max(known, default="")
+            time.sleep(0.002)
 
 
 def completions(path: str) -> list[str]:
