@@ -310,6 +310,11 @@ class Publisher:
         return self._fence.look().foreign_seen
 
     @property
+    def _foreign_noted(self) -> bool:
+        """``foreign_seen`` when the fence was looked at last."""
+        return self._notes is not None and self._notes.foreign_seen
+
+    @property
     def remembers(self) -> bool:
         """Whether a write is planned by what this process saw last, as on a store, where each look costs a
         request. Its commit looks again."""
@@ -421,8 +426,7 @@ class Publisher:
     def _learn(self) -> None:
         """Once per process, before it takes the lock: whose the instants of an exclusive table are. A long
         timeline has thousands of them, of which each is a read."""
-        foreign_seen = self._notes is not None and self._notes.foreign_seen
-        if not self._learned and not self._wait.is_always_owed(foreign_seen):
+        if not self._learned and not self._wait.is_always_owed(self._foreign_noted):
             self._wait.is_owed(self._reader.load(), False, self._fence.note_foreign)
         self._learned = True
 
@@ -601,7 +605,7 @@ class Publisher:
         """
         self._take_back(action, heartbeats, tried)  # of an attempt that was superseded
         # 1. List the timeline; choose a time above everything listed.
-        foreign_seen = self._notes is not None and self._notes.foreign_seen
+        foreign_seen = self._foreign_noted
         listings = [self.seen if lease is _NO_LEASE else self._reader.load]
         if with_metadata and self._wait.is_always_owed(foreign_seen):
             listings.append(self._metadata_reader.load)
@@ -703,7 +707,7 @@ class Publisher:
         return _NO_LEASE if self._is_lock_free() else self._seams.lock.acquire()
 
     def _is_lock_free(self) -> bool:
-        return self._lock_free and not (self._notes is not None and self._notes.foreign_seen)
+        return self._lock_free and not self._foreign_noted
 
     def _patience_ms(self) -> float:
         """How long a section is run again. Without a lock each of many writers is overtaken often."""

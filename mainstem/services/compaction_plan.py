@@ -225,12 +225,8 @@ class DueGroups:
         ``Unsupported`` while a clustering is pending, whose groups must not be compacted.
         """
         state, files = self._listing.now()
-        if any(i.action == CLUSTERING for i in state.timeline.pending):
-            raise Unsupported(
-                "a clustering is pending: its file groups must not be compacted, and mainstem does not read"
-                " its plan; let Hudi finish it or roll it back",
-                table=state.storage.base,
-            )
+        why = ": its file groups must not be compacted, and mainstem does not read its plan"
+        refuse_clusterings(state, why)
         services = _services(state.timeline)
         stale = self._listing.grown if services == self._services else set(files)
         self._services = services
@@ -257,6 +253,14 @@ def _services(timeline: ActiveTimeline) -> set[str]:
     """What the timeline shows of services: file names."""
     suffixes = tuple(f".{DELTACOMMIT}{state}" for state in ("", f".{REQUESTED}", f".{INFLIGHT}"))
     return {name for name in timeline.names if not name.endswith(suffixes)}
+
+
+def refuse_clusterings(state: TableState, why: str) -> None:
+    """Raises ``Unsupported`` while a clustering is pending; ``why`` goes on after that."""
+    if any(i.action == CLUSTERING for i in state.timeline.pending):
+        raise Unsupported(
+            f"a clustering is pending{why}; let Hudi finish it or roll it back", table=state.storage.base
+        )
 
 
 def taken_groups(state: TableState) -> set[tuple[str, str]]:

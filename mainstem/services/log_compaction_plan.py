@@ -16,18 +16,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from mainstem.errors import CorruptTable, Unsupported
+from mainstem.errors import CorruptTable
 from mainstem.formats.log_file import BlockKind, Header, read_blocks
 from mainstem.layout.slicing import FileSlice
 from mainstem.options.services import BESIDE_WRITERS, LOG_BLOCKS_MIN, LOG_COMPACT, LOG_COMPACT_INLINE
 from mainstem.readers.planning.table_state import WRITES, TableState
 from mainstem.readers.rows.log_rows import log_runs
 from mainstem.readers.rows.split import ReadSpec, Split, split_paths
-from mainstem.services.compaction_plan import PlannedGroup, measured, taken_groups
+from mainstem.services.compaction_plan import PlannedGroup, measured, refuse_clusterings, taken_groups
 from mainstem.storage import maps, paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline
-from mainstem.timeline.instant import CLUSTERING, LOGCOMPACTION, Instant
+from mainstem.timeline.instant import LOGCOMPACTION, Instant
 from mainstem.timeline.plans import CompactionOperation
 
 # A run of one block has nothing to merge.
@@ -131,12 +131,8 @@ def plan_runs(
     It leaves out replaced groups, those in a pending compaction or log compaction, and those with fewer than
     ``blocks_min`` blocks. Raises ``Unsupported`` while a clustering is pending.
     """
-    if any(i.action == CLUSTERING for i in state.timeline.pending):
-        raise Unsupported(
-            "a clustering is pending, and mainstem does not read its plan, so it cannot tell which file"
-            " groups to leave alone; let Hudi finish it or roll it back",
-            table=state.storage.base,
-        )
+    why = ", and mainstem does not read its plan, so it cannot tell which file groups to leave alone"
+    refuse_clusterings(state, why)
     in_flight = writes_in_flight(state.timeline)
     until = in_flight[0].requested if in_flight else None
     taken = taken_groups(state)

@@ -300,9 +300,7 @@ class BucketAppender:
         log = self._logs[key]
         self._put_markers()
         log.sink.close(durable=self._spec.fsync)
-        log.stat.size_bytes = log.sink.size
-        self._closed.append(log.stat)
-        del self._logs[key]
+        self._note_closed(key)
 
     def _close_oldest(self, count: int) -> None:
         """Several together: a journal, or a store, takes hundreds of files in the time of a few."""
@@ -310,9 +308,12 @@ class BucketAppender:
         self._put_markers()
         self._storage.settle([self._logs[key].sink for key in oldest], [], durable=self._spec.fsync)
         for key in oldest:
-            log = self._logs.pop(key)
-            log.stat.size_bytes = log.sink.size
-            self._closed.append(log.stat)
+            self._note_closed(key)
+
+    def _note_closed(self, key: tuple[str, int]) -> None:
+        log = self._logs.pop(key)
+        log.stat.size_bytes = log.sink.size
+        self._closed.append(log.stat)
 
     def close(self) -> list[WriteStat]:
         """Makes all files durable; returns one stat per log file. Raises ``RolledBack`` if rolled back."""

@@ -31,6 +31,7 @@ from mainstem.timeline.instant import CLEAN, COMMIT, DELTACOMMIT, REPLACECOMMIT
 if TYPE_CHECKING:
     from mainstem.metadata.metadata_table import MetadataTable
 
+Count = Callable[[int], None]
 _DESCRIBED = (COMMIT, DELTACOMMIT, REPLACECOMMIT, CLEAN)
 
 
@@ -39,7 +40,7 @@ def query_listing(
     *,
     metadata: bool,
     wanted: WantedFolders | None = None,
-    left_out: Callable[[int], None] = lambda count: None,
+    left_out: Count = lambda count: None,
 ) -> Iterable[PartitionListing]:
     """Every partition with its file names, in path order, as ``TableState.partitions`` gives them.
 
@@ -64,9 +65,6 @@ def query_listing(
             )
         return _folders(state, wanted, left_out)
     return [PartitionListing(p, tuple(sorted(names)), names) for p, names in sorted(files.items())]
-
-
-Count = Callable[[int], None]
 
 
 def _folders(state: TableState, wanted: WantedFolders | None, left_out: Count) -> Iterable[PartitionListing]:
