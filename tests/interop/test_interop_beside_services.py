@@ -78,24 +78,45 @@ def check_changes(run: Run, table: mainstem.Table, snapshot: pa.Table) -> None:
 
     Where one of the commits is archived already, Java searches the newest file slices: it leaves out rows
     that a compaction or one of their log files overwrote. So it answers with some of the rows, at least
-    with those that are still the newest.
+    with those that are still the newest. A compaction within the range leaves out what lost in it on both
+    sides.
     """
     done = sorted(i.completion for i in table.timeline() if i.completion and i.action == "deltacommit")
     mine = table.changes(after=done[-3]).to_arrow()
     instants = set(mine["_hoodie_commit_time"].to_pylist())
     batches = {line["instant"]: (w.number, line["commit"]) for w in run.writers for line in w.commits()}
     written = [event_batches.batch(*batches[i]) for i in sorted(instants) if i in batches]
+    still = snapshot.filter(pc.is_in(snapshot["_hoodie_commit_time"], pa.array(sorted(instants))))
+    key = ["id", "_hoodie_commit_time"]
     if instants <= batches.keys():
-        assert_same(event_batches.newest(written), without_meta(mine), ["id"])
+        if any(i.action == "commit" and (i.completion or "") > done[-3] for i in table.timeline()):
+            assert_rows_of(pa.concat_tables(written), without_meta(mine), ["id", "ts"])
+            assert_rows_of(mine, still, key)
+        else:
+            assert_same(event_batches.newest(written), without_meta(mine), ["id"])
     theirs = run.java.changes(run.path, done[-3])
     active = {i.requested for i in table.timeline()}
-    key = ["id", "_hoodie_commit_time"]
     if instants <= active:
         assert_same(theirs, mine, key)
     else:
-        still = snapshot.filter(pc.is_in(snapshot["_hoodie_commit_time"], pa.array(sorted(instants))))
         assert_rows_of(mine, theirs, key)
         assert_rows_of(theirs, still, key)
+
+
+def test_changes_over_a_compaction_leave_out_the_late_rows_that_lost_in_it_on_both_sides(
+    java: JavaHudi, run: Run
+) -> None:
+    table = mainstem.open_table(run.path)
+    before = [table.upsert(event_batches.batch(0, commit)) for commit in range(12)][-1]
+    late = event_batches.batch(0, 12)
+    table.upsert(late)
+    table.compact()
+    table.upsert(event_batches.batch(1, 13))
+    mine = table.changes(after=before.completion_time).to_arrow()
+    kept = without_meta(mine).filter(pc.equal(mine["writer"], 0))
+    assert 0 < kept.num_rows < late.num_rows
+    assert_rows_of(late, kept, ["id"])
+    assert_same(run.java.changes(run.path, before.completion_time), mine, ["id"])
 
 
 @pytest.mark.timeout(900)

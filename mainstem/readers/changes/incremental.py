@@ -3,7 +3,8 @@
 The rules are those of Java's incremental relation. It reads the files that these instants' metadata
 names, keeps the rows whose ``_hoodie_commit_time`` is one of the instants, and merges them per file
 group. So a late row that lost against a row from outside the range is returned, a delete is not, and a
-later overwrite outside the range hides nothing.
+later overwrite outside the range hides nothing. A compaction within the range does, as in Java: its base
+file stands for the log files before it, and lacks the late rows that lost in it.
 
 If a clean has removed files of the range, Java silently searches the newest snapshot instead and leaves
 out what was overwritten since. We refuse: a change feed with holes is worse than none.
