@@ -51,7 +51,7 @@ from mainstem.options.writing import (
 from mainstem.storage.backends import Place, location_of
 from mainstem.storage.location import Location
 from mainstem.storage.store_options import is_of_store, split
-from mainstem.writers.write_spec import UNSAFE
+from mainstem.writers.write_spec import DELETE_PARTITION, OVERWRITES
 
 OPERATIONS = OPERATION.allowed
 _OTHER_OPERATIONS = (
@@ -103,13 +103,26 @@ def texts_of(options: Mapping[str, object]) -> dict[str, str]:
     return texts
 
 
+def check_no_overwrite(name: str, where: str) -> str:
+    """``name``. Raises ``Unsupported`` for an operation that would overwrite again and again, or in tasks
+    that do not get all rows of a bucket."""
+    if name in OVERWRITES:
+        raise Unsupported(
+            f"operation {name!r} {where}; use mainstem.open_table(path).{name}(rows), or"
+            " mainstem.spark.write_batch with this operation"
+        )
+    return name
+
+
 def operation(texts: Mapping[str, str], option: str = OPERATION) -> str:
-    """The write operation that ``option`` names. Raises ``Unsupported`` if it would lose rows."""
+    """The write operation that ``option`` names."""
     name = texts.get(option, "upsert").lower()
     if name in OPERATIONS:
         return name
-    if name in UNSAFE:
-        raise Unsupported(f"{option}={name!r} under non-blocking concurrency control: {UNSAFE[name]}")
+    if name == DELETE_PARTITION:
+        raise Unsupported(
+            f"{option}={name!r} writes no rows: use mainstem.open_table(path).delete_partition(values)"
+        )
     if name in _OTHER_OPERATIONS:
         raise Unsupported(
             f"{option}={name!r} is not supported by non-blocking writers; expected {' or '.join(OPERATIONS)}"

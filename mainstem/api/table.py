@@ -248,8 +248,9 @@ class Table:
         guard: StreamGuard | None = None,
         extra_metadata: Mapping[str, str] | None = None,
     ) -> Transaction:
-        """Begin a transaction: ``upsert``, ``insert``, ``bulk_insert``, ``delete`` or ``update_columns``
-        (see the methods of these names).
+        """Begin a transaction: ``upsert``, ``insert``, ``bulk_insert``, ``delete``, ``update_columns``,
+        ``insert_overwrite``, ``insert_overwrite_table`` or ``delete_partition`` (see the methods of these
+        names).
 
         ``guard`` makes it exactly-once per micro-batch. Raises ``Unsupported``/``Invalid`` when the
         table or the operation cannot be written safely.
@@ -341,6 +342,34 @@ class Table:
         of new buckets are held in memory until the commit.
         """
         return self._write_once("bulk_insert", rows)
+
+    def insert_overwrite(self, rows: Rows) -> Outcome:
+        """Replace all rows of the partitions that ``rows`` name, in one commit; other partitions stay.
+
+        No writer waits or aborts: what completes while this runs stays, and lies on top of the new rows
+        (``writers.overwriting``; Hudi's own ``insert_overwrite`` loses it, apache/hudi#19793). Of rows with
+        one key the table's merge rules take one. The rows are held in memory until the commit. Raises
+        ``Unavailable`` beside a pending log compaction, or if compactions are planned again and again.
+        """
+        return self._write_once("insert_overwrite", rows)
+
+    def insert_overwrite_table(self, rows: Rows) -> Outcome:
+        """``insert_overwrite`` of all partitions: no older row stays."""
+        with self.begin("insert_overwrite_table") as txn:
+            txn.write(rows)
+            return txn.commit()
+
+    def delete_partition(self, *partitions: str) -> Outcome:
+        """Delete all rows of partitions, named as their paths below the table (``city=rome/day=3``, or
+        ``rome/3``); like ``insert_overwrite`` with no rows. Raises ``Invalid`` for one that is not there."""
+        with self.begin("delete_partition") as txn:
+            txn.name_partitions(partitions)
+            return txn.commit()
+
+    def truncate(self) -> Outcome:
+        """Delete all rows; what completes while this runs stays."""
+        with self.begin("insert_overwrite_table") as txn:
+            return txn.commit()
 
     def delete(self, keys: Rows) -> Outcome:
         """Delete by key: the record key and partition columns suffice. Unconditional, as Hudi's

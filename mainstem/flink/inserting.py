@@ -11,7 +11,6 @@ from mainstem.flink.insert_target import has_key
 from mainstem.flink.statements import named, quoted
 from mainstem.flink.types import cast_type
 from mainstem.options.placing import RECORD_KEY_OPTION
-from mainstem.writers.write_spec import UNSAFE
 
 if TYPE_CHECKING:
     from pyflink.table import Table, TableEnvironment
@@ -78,9 +77,9 @@ def _cast(field: Any, found: Any, table: str) -> str | None:
 
 
 def check_insert(operation: Any, declared: Declared) -> None:
-    """Refuses INSERT OVERWRITE: it would retire file groups that other writers use."""
+    """Refuses INSERT OVERWRITE: it would be done again at each checkpoint."""
     if operation.isOverwrite():
         raise Unsupported(
-            f"INSERT OVERWRITE {declared.name} under non-blocking concurrency control:"
-            f" {UNSAFE['insert_overwrite']}; use INSERT INTO"
+            f"INSERT OVERWRITE {declared.name}: a Flink job commits at each checkpoint, and each would"
+            " overwrite the one before; use INSERT INTO, or mainstem.open_table(path).insert_overwrite(rows)"
         )

@@ -11,7 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mainstem import options as core
-from mainstem.api.given_options import check_given, for_reading, operation, shared_location, sorted_out
+from mainstem.api.given_options import (
+    check_given,
+    check_no_overwrite,
+    for_reading,
+    operation,
+    shared_location,
+    sorted_out,
+)
 from mainstem.errors import Invalid, Unsupported
 from mainstem.flink.option_list import BY_NAME, FIXED, NO_EFFECT, OPTIONS, Option
 from mainstem.limits import VECTOR_DIMENSION_MAX
@@ -217,7 +224,7 @@ def _vectors(text: str) -> dict[str, int]:
 
 
 def _operation(values: Mapping[str, str]) -> str:
-    name = operation(values, "write.operation")
+    name = check_no_overwrite(operation(values, "write.operation"), "would be done again at each checkpoint")
     if name == "bulk_insert":
         raise Unsupported(
             "write.operation='bulk_insert': its base files may conflict with other writers when a checkpoint"

@@ -8,7 +8,8 @@ from mainstem.options.declaration import Choice, Text, Whole
 _STREAM, _WAYS = "spark.sink", "spark.jobs"
 
 OPERATION = Choice(
-    "hoodie.datasource.write.operation", "upsert", ("upsert", "insert", "bulk_insert", "delete"),
+    "hoodie.datasource.write.operation", "upsert",
+    ("upsert", "insert", "bulk_insert", "delete", "insert_overwrite", "insert_overwrite_table"),
     read_by="jobs of engines", says="What a job does with its rows.",
 )  # fmt: skip
 IDENTIFIER = Text(

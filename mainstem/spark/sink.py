@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from mainstem.api.given_options import check_no_overwrite
 from mainstem.api.job_table import open_for_job, open_or_create
 from mainstem.api.table import Table
 from mainstem.errors import (
@@ -37,7 +38,7 @@ from mainstem.writers.outcome import EMPTY, Outcome
 from mainstem.writers.stream_guard import StreamGuard
 from mainstem.writers.transaction import Transaction
 from mainstem.writers.write_ordinals import StreamWrite, allocate, claim, finish
-from mainstem.writers.write_spec import BULK_INSERT, WriteSpec
+from mainstem.writers.write_spec import INSERT_OVERWRITE_TABLE, OF_BASE_FILES, WriteSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -76,6 +77,7 @@ def write_stream(
     _check_output_mode(output_mode)
     below = session_options(df.sparkSession)
     parsed = _beside_services(WriteOptions.parse(options or {}, path=path, below=below))
+    check_no_overwrite(parsed.operation, "of a stream would be done again in each batch")
     if parsed.ordinal not in (None, 0) or parsed.batch_id is not None:
         raise Invalid("write_stream numbers its one write per batch itself: drop the stream options")
     session = df.sparkSession
@@ -120,6 +122,7 @@ def write_batch(
     ways = _Ways(table, parsed)
     if ids is None:
         return _with_retries(parsed, None, lambda: ways.write(df, None))
+    check_no_overwrite(parsed.operation, "of a stream would be done again in each batch")
     return _write_counted(df, ways, ids)
 
 
@@ -274,7 +277,7 @@ class _Ways:
         if rows is None:
             return self._on_executors(df, guard)
         _last_batch[self.table.path] = (rows.num_rows, rows.nbytes)
-        if rows.num_rows == 0:
+        if rows.num_rows == 0 and self.options.operation != INSERT_OVERWRITE_TABLE:
             return Outcome(EMPTY)
         with self.table.begin(self.options.operation, guard=guard) as txn:
             if not txn.already_committed:
@@ -323,8 +326,8 @@ class _Ways:
         if self.options.shuffle == "OFF" or _BUCKET in df.columns:
             return df
         few = _tasks(df) <= _SHUFFLE_ABOVE_TASKS
-        # A bulk insert may write only one base file per bucket, however many tasks there are.
-        if self.options.shuffle == "AUTO" and few and self.options.operation != BULK_INSERT:
+        # Only one base file per bucket may be written, however many tasks there are.
+        if self.options.shuffle == "AUTO" and few and self.options.operation not in OF_BASE_FILES:
             return df
         return by_bucket(df, spec)
 

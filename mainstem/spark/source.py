@@ -27,6 +27,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from mainstem.api.given_options import check_no_overwrite
 from mainstem.api.job_table import open_for_job, open_or_create
 from mainstem.errors import Invalid, Unsupported
 from mainstem.spark.batch_ids import guard_ids, in_task, looks
@@ -76,6 +77,9 @@ def _unveiled(made: bytes) -> _Veiled:
     return _Veiled(unveiled(made))
 
 
+_IN_TASKS = 'by format("mainstem"), whose tasks do not get all rows of a bucket'
+
+
 class MainstemSource(DataSource):
     """The data source. Its options are ``path`` and Hudi's own option names."""
 
@@ -100,10 +104,12 @@ class MainstemSource(DataSource):
         """A batch write; mode append only: rows are upserted, inserted or deleted by key."""
         if overwrite:
             raise Unsupported(
-                'mode("overwrite") is not supported: non-blocking writers cannot replace a table'
-                ' (apache/hudi#19793); use mode("append"), which upserts by record key'
+                f'mode("overwrite") is not supported {_IN_TASKS}: use mainstem.spark.write_batch(df, path,'
+                ' options={"hoodie.datasource.write.operation": "insert_overwrite_table"}), or'
+                ' mode("append"), which upserts by record key'
             )
         options = WriteOptions.parse(dict(self.options), below=self.below)
+        check_no_overwrite(options.operation, _IN_TASKS)
         open_for_job(options, arrow_schema(schema, nullable=True)).writer_context()
         return _BatchWriter(options, schema, uuid.uuid4().hex)
 
@@ -115,6 +121,7 @@ class MainstemSource(DataSource):
                 " batch; use append, or write_stream with output mode update"
             )
         options = WriteOptions.parse(dict(self.options), below=self.below)
+        check_no_overwrite(options.operation, "of a stream would be done again in each batch")
         open_for_job(options, arrow_schema(schema, nullable=True))
         return _StreamWriter(options, schema)
 

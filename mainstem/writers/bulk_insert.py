@@ -10,6 +10,7 @@ key once.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -28,7 +29,7 @@ from mainstem.storage.protocol import Storage
 from mainstem.timeline.commit_metadata import WriteStat
 from mainstem.writers.append import BucketAppender
 from mainstem.writers.encode_rows import Place, Slab
-from mainstem.writers.write_spec import BULK_INSERT, WriteSpec
+from mainstem.writers.write_spec import BULK_INSERT, OVERWRITES, WriteSpec
 
 _KEY = META_FIELDS[2]
 
@@ -56,8 +57,10 @@ def appender_for(
     known_partitions: set[str] | None = None,
     surely_alive: Callable[[], bool] = lambda: False,
 ) -> BucketAppender:
-    """The writer of a transaction's rows: ``BulkInserter`` for bulk inserts, else ``BucketAppender``."""
-    kind = BulkInserter if spec.operation == BULK_INSERT else BucketAppender
+    """The writer of a transaction's rows: ``BulkInserter`` for bulk inserts, ``Overwriter`` for overwrites,
+    else ``BucketAppender``."""
+    kind: type[BucketAppender] = BulkInserter if spec.operation == BULK_INSERT else BucketAppender
+    kind = Overwriter if spec.operation in OVERWRITES else kind
     return kind(storage, spec, token, known_buckets, known_partitions, surely_alive)
 
 
@@ -75,8 +78,8 @@ def check_one_base_file_each(stats: list[WriteStat], table: str, instant: str) -
         if isinstance(stat, BaseFileStat) and place in seen:
             raise Invalid(
                 f"two tasks wrote a base file for bucket {stat.file_id[:8]} of partition"
-                f" {stat.partition!r}: a bulk insert needs all rows of a bucket in one task (in Spark,"
-                f" write_stream and write_batch ensure this unless {SHUFFLE}=OFF; with"
+                f" {stat.partition!r}: bulk inserts and overwrites need all rows of a bucket in one task"
+                f" (in Spark, write_stream and write_batch ensure this unless {SHUFFLE}=OFF; with"
                 ' format("mainstem") use df.coalesce(1)); nothing was published',
                 table=table,
                 instant=instant,
@@ -168,16 +171,20 @@ class BulkInserter(BucketAppender):
         return super().finish()
 
     def _write_base(self, place: Place, tables: list[pa.Table]) -> None:
-        partition = place[0]
         rows = self._merged(pa.concat_tables(tables))
-        if not rows.num_rows:
-            return
-        name = self._base_name(*place)
+        if rows.num_rows:
+            self._put_base(place[0], self.file_id(*place), rows)
+
+    def _put_base(self, partition: str, file_id: str, rows: pa.Table) -> None:
+        how = self._encoder.layout
+        if not rows.num_rows and how.bloom is not None:
+            how = replace(how, bloom=replace(how.bloom, entries=1))  # else 400 KB for no key
+        name = paths.base_name(file_id, self._tokens(partition), self._spec.instant)
         sink = self._open_file(partition, name)
-        stat = BaseFileStat(partition, self.file_id(*place), name, self._spec.instant, 0, blocks=1)
+        stat = BaseFileStat(partition, file_id, name, self._spec.instant, 0, blocks=1)
         self._closed.append(stat)
         try:
-            stat.writes = write_base_file([rows], self._spec.log_schema, sink, self._encoder.layout)
+            stat.writes = write_base_file([rows], self._spec.log_schema, sink, how)
         finally:
             self._put_markers()
             sink.close(durable=self._spec.fsync)
@@ -194,3 +201,16 @@ class BulkInserter(BucketAppender):
         kinds = rules.ordering_types(schema)
         entry = DataRows(project_to(rows, schema))
         return pa.concat_tables([schema.empty_table(), *merge_slice([], [entry], schema, rules, kinds)])
+
+
+class Overwriter(BulkInserter):
+    """Rows become base files of all buckets, also of those that have files (``writers.overwriting``)."""
+
+    def _has_files(self, partition: str, bucket: int) -> bool:
+        return False
+
+    def put_empty(self, partition: str, file_id: str) -> None:
+        """An empty base file: no row of the file group is left."""
+        self.torn = True
+        self._put_base(partition, file_id, avro_to_arrow(self._spec.log_schema).empty_table())
+        self.torn = False

@@ -36,13 +36,16 @@ Place = tuple[str, int | None]
 class Overlaps:
     """Finds writes that overlap one transaction. Reads each instant's metadata at most once."""
 
+    #: actions whose plans count even if they were requested before the transaction
+    whenever: frozenset[str] = frozenset()
+
     def __init__(
         self, storage: Storage, instant: str, stats: Sequence[WriteStat], history: str = paths.HISTORY
     ) -> None:
         self._storage = storage
         self._archive = Archive.load(storage, history)
         self._instant = instant
-        self._places = set(_places((s.partition, s.file_id) for s in stats))
+        self._places = set(places_of((s.partition, s.file_id) for s in stats))
         self._cleared: set[str] = set()
 
     def find(self, timeline: ActiveTimeline) -> str | None:
@@ -61,9 +64,9 @@ class Overlaps:
                 except FileNotFoundError:
                     continue  # archived since the listing: ``_find_archived`` checks it
                 self._cleared.add(instant.requested)
-            elif instant.requested < self._instant:
+            elif instant.requested < self._instant and instant.action not in self.whenever:
                 continue
-            elif instant.action == COMPACTION:
+            elif instant.action == COMPACTION or instant.action in self.whenever:
                 touched = self._planned(instant)
             elif instant.action == CLUSTERING:
                 touched = self._places  # a clustering retires file groups: it conflicts whichever it takes
@@ -106,15 +109,16 @@ class Overlaps:
             return ()
         written = [(p, str(s.get("fileId") or "")) for p, stats in metadata.stats.items() for s in stats]
         written += [(p, file_id) for p, ids in metadata.replaced.items() for file_id in ids]
-        return _places(written)
+        return places_of(written)
 
     def _planned(self, instant: Instant) -> Iterable[Place]:
         try:
-            operations = load_compaction_plan(self._storage, instant.requested)
+            operations = load_compaction_plan(self._storage, instant.requested, instant.action)
         except FileNotFoundError:
             return ()  # rolled back since the listing
-        return _places((operation.partition, operation.file_id) for operation in operations)
+        return places_of((operation.partition, operation.file_id) for operation in operations)
 
 
-def _places(files: Iterable[tuple[str, str]]) -> list[Place]:
+def places_of(files: Iterable[tuple[str, str]]) -> list[Place]:
+    """(partition, bucket) of each (partition, file id)."""
     return [(partition, file_id_bucket(file_id)) for partition, file_id in files]

@@ -29,7 +29,7 @@ from mainstem.writers.row_order import (
     slabs,
     stable_order,
 )
-from mainstem.writers.write_spec import BULK_INSERT, DELETE, WriteSpec
+from mainstem.writers.write_spec import DELETE, OF_BASE_FILES, WriteSpec
 
 Place = tuple[str, int]
 """(partition path, bucket)"""
@@ -110,7 +110,7 @@ class BucketEncoder:
     def _split(self, batch: pa.Table, more_deleted: np.ndarray | None) -> Iterator[Slab]:
         spec = self.spec
         rows = fit_rows(batch, spec, self.schema)
-        if spec.block_format == "parquet" or spec.operation == BULK_INSERT:
+        if spec.block_format == "parquet" or spec.operation in OF_BASE_FILES:
             _check_texts(rows, spec.base)
         keys = spec.keys.record_keys(rows)
         if spec.operation != DELETE:

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mainstem.errors import Invalid, Unsupported
-from mainstem.writers.write_spec import BULK_INSERT, DELETE, INSERT, UNSAFE, UPDATE_COLUMNS, UPSERT
+from mainstem.errors import Invalid
+from mainstem.writers.write_spec import (
+    BULK_INSERT,
+    DELETE,
+    DELETE_PARTITION,
+    INSERT,
+    INSERT_OVERWRITE,
+    INSERT_OVERWRITE_TABLE,
+    UPDATE_COLUMNS,
+    UPSERT,
+)
 
 #: operation given to ``begin`` -> name in the commit metadata (WriteOperationType)
 OPERATIONS = {
@@ -14,6 +23,10 @@ OPERATIONS = {
     BULK_INSERT: "BULK_INSERT",
     DELETE: "DELETE",
     UPDATE_COLUMNS: "UPSERT",
+    INSERT_OVERWRITE: "INSERT_OVERWRITE",
+    INSERT_OVERWRITE_TABLE: "INSERT_OVERWRITE_TABLE",
+    # Java's name DELETE_PARTITION would tell its readers of commits that the partition is gone.
+    DELETE_PARTITION: "INSERT_OVERWRITE",
 }
 COMMITTED = "committed"
 ALREADY_COMMITTED = "already_committed"
@@ -41,10 +54,8 @@ class Outcome:
 
 
 def check_operation(operation: str) -> str:
-    """The operation in lower case. Raises ``Unsupported`` if it is unsafe, ``Invalid`` if it is unknown."""
+    """The operation in lower case. Raises ``Invalid`` if it is unknown."""
     name = operation.strip().lower()
-    if name in UNSAFE:
-        raise Unsupported(f"operation {name!r} under non-blocking concurrency control: {UNSAFE[name]}")
     if name not in OPERATIONS:
         raise Invalid(f"operation {operation!r}; expected one of {', '.join(OPERATIONS)}")
     return name

@@ -38,7 +38,7 @@ from mainstem.writers.append import BucketAppender, FileIds
 from mainstem.writers.encode_rows import Blocks, BucketEncoder, Place
 from mainstem.writers.fit_rows import as_table
 from mainstem.writers.transaction_schema import declare
-from mainstem.writers.write_spec import BULK_INSERT, DELETE, WriteSpec
+from mainstem.writers.write_spec import DELETE, OF_BASE_FILES, WriteSpec
 
 _VERSION = 1
 # All written bytes are searched for the stamp. The search skips far at a byte that no stamp contains. Most
@@ -149,7 +149,7 @@ def staging_spec(storage: Storage, random: Randomness, spec: WriteSpec, schema: 
 
     Raises ``Unsupported`` for what cannot be staged, ``Invalid`` for columns that the table cannot hold.
     """
-    if spec.operation == BULK_INSERT:
+    if spec.operation in OF_BASE_FILES:
         raise Unsupported(
             "bulk_insert cannot be staged: it writes base files of buckets that have none at its commit;"
             " use upsert or insert",

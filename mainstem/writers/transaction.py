@@ -9,7 +9,8 @@
   write    any number of batches: one new log file per bucket, blocks appended; no lock held
   commit   log files and private files with everything to publish are durable
            -> [[ lock, fence: still ours, properties unchanged, not committed before, a bulk insert not
-              overlapped, no wider schema, the same indexes
+              overlapped, an overwrite not passed by (``writers.overwriting``), no wider schema, the same
+              indexes
               -> its part of the metadata table, if there is one (``metadata.commits.delta_commit``)
               -> T_C.deltacommit ]] -> remove heartbeat and markers
 
@@ -39,6 +40,7 @@ from mainstem.errors import (
     OutcomeUnknown,
     RolledBack,
     Unavailable,
+    Unsupported,
 )
 from mainstem.lsm_archive.reader import Archive
 from mainstem.metadata.commits.action import FileChanges
@@ -51,9 +53,14 @@ from mainstem.storage.swaps import has_swaps
 from mainstem.timeline.commit_metadata import WriteStat, encode_commit
 from mainstem.timeline.instant import DELTACOMMIT, INFLIGHT, REQUESTED, RESTORE, Instant
 from mainstem.timeline.restore_records import being_restored
-from mainstem.writers import staged_rows, write_task
+from mainstem.writers import overwriting, staged_rows, write_task
 from mainstem.writers.append import BucketAppender
-from mainstem.writers.bulk_insert import appender_for, check_names_differ, check_one_base_file_each
+from mainstem.writers.bulk_insert import (
+    Overwriter,
+    appender_for,
+    check_names_differ,
+    check_one_base_file_each,
+)
 from mainstem.writers.conflicts import Overlaps
 from mainstem.writers.context import WriterContext
 from mainstem.writers.fit_rows import Rows, as_table
@@ -76,7 +83,7 @@ from mainstem.writers.transaction_schema import (
     with_schema,
 )
 from mainstem.writers.transaction_turns import Turns
-from mainstem.writers.write_spec import BULK_INSERT, UPSERT, WriteSpec
+from mainstem.writers.write_spec import BULK_INSERT, OF_BASE_FILES, OVERWRITES, UPSERT, WriteSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,9 +105,18 @@ class FoundCommitted:
 
 @dataclass(frozen=True)
 class Overlapped:
-    """A decision: a bulk insert loses against ``other``, a write or a compaction's plan."""
+    """A decision: a bulk insert loses against ``other``, a write or a compaction's plan; an overwrite is made
+    again after it."""
 
     other: str
+
+
+class _PassedBy(Exception):
+    """Ends a round of an overwrite; ``stats``: its base files."""
+
+    def __init__(self, other: str, stats: list[WriteStat]) -> None:
+        super().__init__(other)
+        self.other, self.stats = other, stats
 
 
 #: Why a commit is not published as it is; ``Moved``: other writers' schema has columns that it lacks.
@@ -147,6 +163,10 @@ class Transaction:
         self._begun_ms = float("-inf")
         #: no other writer completed anything since the write was planned, as seen under the lock
         self._alone = False
+        #: of a ``delete_partition``: which
+        self._named: frozenset[str] = frozenset()
+        #: an overwrite that was made again: whoever began it goes on
+        self._again = False
 
     # -- begin -----------------------------------------------------------------------------------
 
@@ -164,6 +184,12 @@ class Transaction:
 
         ``at_once``: for ``write_once`` only. On a store its inflight file is then put beside its markers.
         """
+        if guard is not None and spec.operation in OVERWRITES:
+            raise Unsupported(
+                f"operation {spec.operation!r} with a stream guard: each batch would overwrite the one"
+                " before",
+                table=ctx.base,
+            )
         txn = cls(ctx, spec, guard=guard, extra_metadata=extra_metadata or {}, at_once=at_once)
         roll_back_failed_writes(ctx, if_due=True)
         if guard is not None:
@@ -237,7 +263,7 @@ class Transaction:
             # Before any data file: if a crash took the instant off the timeline, its files might count as
             # committed.
             self._inflight = (paths.timeline_file(f"{time}.{DELTACOMMIT}.{INFLIGHT}"), inflight)
-            if not (self._at_once and has_swaps(storage) and self._spec.operation != BULK_INSERT):
+            if not (self._at_once and has_swaps(storage) and self._spec.operation not in OF_BASE_FILES):
                 self._put_inflight()
                 storage.settle([], [paths.TIMELINE], durable=True)
         except OSError as error:
@@ -309,7 +335,7 @@ class Transaction:
 
         with self._turns.held:
             self._turns.check_open(self.instant)
-            if self._spec.operation == BULK_INSERT:
+            if self._spec.operation in OF_BASE_FILES:
                 raise Invalid("staged rows go to log files: begin an upsert", table=self._ctx.base)
             with self._turns.step("add_staged"), self._refusals():
                 found = [staged_rows.parse_line(line, source=source) for line in lines if line.strip()]
@@ -353,7 +379,7 @@ class Transaction:
 
     def _follow(self, rows: pa.Table) -> None:
         """Widen the schema to hold the rows, as Hudi does (``writers/transaction_schema.py``)."""
-        appender = self._appender if self._spec.operation == BULK_INSERT else None
+        appender = self._appender if self._spec.operation in OF_BASE_FILES else None
         if rows.num_rows and not (appender is not None and appender.rows):
             self._adopt(follow(self._spec, rows))
 
@@ -372,6 +398,22 @@ class Transaction:
         with self._turns.held:
             self._turns.check_open(self.instant)
             self._adopt(declare(self._spec, schema))
+
+    def name_partitions(self, partitions: Iterable[str]) -> None:
+        """Which partitions a ``delete_partition`` empties, as paths below the table.
+
+        Raises ``Invalid`` for one that the table does not have.
+        """
+        for partition in partitions:
+            inside = {"", ".", "..", paths.HOODIE}.isdisjoint(partition.split("/"))
+            if not inside or self._ctx.seams.storage.stat(paths.partition_metafile(partition)) is None:
+                raise Invalid(
+                    f"delete_partition({partition!r}): the table has no such partition; name the path below"
+                    " the table's folder, as in _hoodie_partition_path",
+                    table=self._ctx.base,
+                    instant=self.instant,
+                )
+            self._named |= {partition}
 
     def task_spec(self) -> WriteSpec:
         """What an executor needs for ``writers.write_task.write_task``; picklable."""
@@ -404,7 +446,12 @@ class Transaction:
             self._turns.check_open(self.instant)
             with self._turns.step("commit"):
                 try:
-                    outcome = self._commit()
+                    try:
+                        outcome = self._commit()
+                    except _PassedBy as passed:
+                        if self._again:
+                            raise
+                        outcome = self._made_again(passed)
                     self._turns.in_doubt = False
                 except OutcomeUnknown:
                     # It may be visible: delete none of its files. If it is not, it is rolled back lazily.
@@ -453,20 +500,85 @@ class Transaction:
         stats = [*self._task_stats, *(self._appender.finish() if self._appender else [])]
         rows = self._task_rows + (self._appender.rows if self._appender else 0)
         stats = [s for s in stats if s.blocks]
+        if self._spec.operation in OVERWRITES:
+            stats = self._with_empty_files(stats)
         self._remove_unclaimed({s.path for s in stats})
         if not stats:
             self._settle([])
             quietly_discard(ctx, self.instant)
             return self._end(Outcome(EMPTY))
         check_names_differ(stats, ctx.base, self.instant)
-        if self._spec.operation == BULK_INSERT:
+        if self._spec.operation in OF_BASE_FILES:
             check_one_base_file_each(stats, ctx.base, self.instant)
-            self._overlaps = Overlaps(ctx.seams.storage, self.instant, stats, ctx.config.history)
+            kind = overwriting.Hidden if self._spec.operation in OVERWRITES else Overlaps
+            self._overlaps = kind(ctx.seams.storage, self.instant, stats, ctx.config.history)
             other = self._overlaps.find(ctx.publisher.timeline())
             # With a guard, the other write may be this very micro-batch; the look under the lock tells.
             if other is not None and self._guard is None:
-                self._lose(other)
+                self._overtaken(other, stats)
         return self._publish_completed(stats, rows)
+
+    def _with_empty_files(self, stats: list[WriteStat]) -> list[WriteStat]:
+        """``stats``, and those of the empty base files of an overwrite."""
+        ctx, appender = self._ctx, self._opened()
+        assert isinstance(appender, Overwriter)
+        partitioned = bool(ctx.config.partition_fields)
+        for partition, file_id in overwriting.groups_without_rows(
+            ctx.seams.storage, self._spec, stats, self._named, partitioned
+        ):
+            appender.put_empty(partition, file_id)
+        return [*self._task_stats, *appender.finish()]
+
+    def _overtaken(self, other: str, stats: list[WriteStat]) -> NoReturn:
+        if self._spec.operation == BULK_INSERT:
+            self._lose(other)
+        raise _PassedBy(other, stats)
+
+    def _made_again(self, passed: _PassedBy) -> Outcome:
+        """The outcome of this overwrite with a later requested time."""
+        current, ctx = self, self._ctx
+        try:
+            for number in range(1, overwriting.ROUNDS_MAX + 1):
+                if not overwriting.none_pending(ctx.seams.clock, ctx.publisher.timeline, passed.other):
+                    break
+                _log.info("overwrite %s of %s begins again: %s", current.instant, ctx.base, passed.other)
+                current = current._begun_again(passed.stats, number)
+                try:
+                    return self._end(current.commit())
+                except _PassedBy as again:
+                    passed = again
+            current._abort()
+        except BaseException:
+            with suppress(MainstemError):
+                current.abort()
+            raise
+        raise Unavailable(
+            f"the overwrite was passed by: {passed.other}. Nothing of it is visible: complete pending log"
+            " compactions, plan compactions less often, and do it again",
+            table=ctx.base,
+            instant=current.instant,
+        )
+
+    def _begun_again(self, stats: list[WriteStat], number: int) -> Transaction:
+        """The same overwrite under a new instant, from the base files of this one, which ends here."""
+        ctx, storage = self._ctx, self._ctx.seams.storage
+        later = Transaction.begin(ctx, replace(self._spec, instant=""), extra_metadata=self._extra)
+        later._again, later._named = True, self._named
+        try:
+            for task, stat in enumerate(stat for stat in stats if stat.writes):
+                rows = overwriting.rows_of(storage, stat, self._spec.log_schema)
+                spec = later.task_spec()
+                later.add_task_result(
+                    write_task.write_task(
+                        spec, rows, task_partition=task, stage=number, attempt=0, storage=storage
+                    )
+                )
+            self._abort()
+        except BaseException:
+            with suppress(MainstemError):
+                later.abort()
+            raise
+        return later
 
     def _publish_completed(self, stats: list[WriteStat], rows: int) -> Outcome:
         self._may_be_completed = True
@@ -487,7 +599,7 @@ class Transaction:
                     self._abort()
                     return self._end(Outcome(ALREADY_COMMITTED, instant=instant))
                 case Overlapped(other):
-                    self._lose(other)
+                    self._overtaken(other, stats)
                 case Moved(text, announce):  # again, with the columns that others added
                     self._spec = with_schema(self._spec, text)
                     if announce:

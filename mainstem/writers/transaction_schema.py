@@ -27,7 +27,7 @@ from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.commit_metadata import decode_commit
 from mainstem.timeline.instant import DELTACOMMIT
-from mainstem.writers.write_spec import BULK_INSERT, INSERT, UPSERT, WriteSpec, complete_rules
+from mainstem.writers.write_spec import INSERT, OF_BASE_FILES, UPSERT, WriteSpec, complete_rules
 
 _LOOKED_AT_MAX = 8
 # Operations whose metadata says nothing about the schema of new rows (TableSchemaResolver).
@@ -49,7 +49,7 @@ def fills_missing(properties: Mapping[str, str]) -> bool:
 
 def follow(spec: WriteSpec, batch: pa.Table) -> WriteSpec:
     """The spec with a schema that can hold the batch: ``spec`` itself if its schema can."""
-    if spec.operation not in (UPSERT, INSERT, BULK_INSERT):
+    if spec.operation not in {UPSERT, INSERT, *OF_BASE_FILES}:
         return spec
     fixed = {*spec.keys.needed_columns, *spec.ordering, *spec.never_widened}
     schema = arrow_user_schema(spec.user_schema)
@@ -61,7 +61,7 @@ def follow(spec: WriteSpec, batch: pa.Table) -> WriteSpec:
 
 def declare(spec: WriteSpec, schema: pa.Schema) -> WriteSpec:
     """The spec with a schema that can hold rows of these columns and types, whatever their values."""
-    if spec.operation not in (UPSERT, INSERT, BULK_INSERT):
+    if spec.operation not in {UPSERT, INSERT, *OF_BASE_FILES}:
         return spec
     stored = avro_to_arrow(arrow_to_avro(schema, table_name=spec.table_name, meta_fields=False))
     fixed = {*spec.keys.needed_columns, *spec.ordering, *spec.never_widened}

@@ -17,16 +17,14 @@ INSERT = "insert"
 BULK_INSERT = "bulk_insert"
 DELETE = "delete"
 UPDATE_COLUMNS = "update_columns"
+INSERT_OVERWRITE = "insert_overwrite"
+INSERT_OVERWRITE_TABLE = "insert_overwrite_table"
+DELETE_PARTITION = "delete_partition"
 
-#: operations that would lose rows of other writers -> why
-UNSAFE = {
-    "insert_overwrite": "it would retire a bucket's fixed file id and so hide every later write"
-    " (apache/hudi#19793)",
-    "insert_overwrite_table": "it would retire a bucket's fixed file id and so hide every later write"
-    " (apache/hudi#19793)",
-    "delete_partition": "it would retire the partition's fixed file ids and so hide later writes"
-    " (apache/hudi#19793)",
-}
+#: operations that put a new base file into every file group of partitions (``writers.overwriting``)
+OVERWRITES = frozenset((INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE, DELETE_PARTITION))
+#: operations whose rows become base files, so that all rows of a bucket must come to one writer
+OF_BASE_FILES = OVERWRITES | {BULK_INSERT}
 
 PARTIAL_BLOCKS_WARNING = (
     f"{PARTIAL_BLOCKS}=true: update_columns writes IS_PARTIAL log blocks. Hudi's Java"

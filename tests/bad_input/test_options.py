@@ -115,7 +115,7 @@ def test_a_wrong_option_is_refused_with_key_value_and_what_was_expected(name, ta
 
 
 AT_ONCE = {
-    "unsafe operation": ({"hoodie.datasource.write.operation": "insert_overwrite"}, Unsupported, "retire"),
+    "unsafe operation": ({"hoodie.datasource.write.operation": "delete_partition"}, Unsupported, "rows"),
     "nonsense": ({"hoodie.nonsense": "1"}, Unsupported, r"'hoodie\.nonsense' is not supported"),
     "typing error": ({"hoodie.mainstem.fsynk": "false"}, Invalid, r"'hoodie\.mainstem\.fsync'"),
     "Flink's alone": ({"write.tasks": "4"}, Invalid, r"unknown option 'write\.tasks'"),
@@ -186,12 +186,6 @@ def test_tables_and_background_services_say_what_they_are(table, path: Path) -> 
 def test_a_wrong_argument_is_refused(call, needles, table, path) -> None:
     with refused(path, Invalid, *needles):
         call(table)
-
-
-@pytest.mark.parametrize("operation", ["insert_overwrite", "delete_partition"])
-def test_operations_that_would_lose_rows_are_refused_by_name(operation, table, path) -> None:
-    with refused(path, Unsupported, operation, "non-blocking"):
-        table.begin(operation)
 
 
 def test_a_lock_that_a_foreign_writer_holds_names_it_and_the_way_out(table, path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from small_table import content, rows
 
 import mainstem
-from mainstem.errors import Invalid, RolledBack, Unsupported
+from mainstem.errors import Invalid, RolledBack
 from mainstem.timeline.commit_metadata import decode_commit
 from mainstem.writers.stream_guard import StreamGuard
 from mainstem.writers.write_task import write_task
@@ -189,10 +189,3 @@ def test_options_of_base_files_are_hudis_and_checked_when_writing_starts(make_ta
     wrong = mainstem.open_table(table.path, {"hoodie.parquet.compression.codec": "rar"})
     with pytest.raises(Invalid, match=r"hoodie\.parquet\.compression\.codec='rar'"):
         wrong.upsert(rows([1], ts=1))
-
-
-@pytest.mark.parametrize("operation", ["insert_overwrite", "insert_overwrite_table", "delete_partition"])
-@pytest.mark.supports("Writing", "insert_overwrite and delete_partition refused, with the reason")
-def test_operations_that_retire_file_groups_are_refused_with_the_reason(make_table, operation):
-    with pytest.raises(Unsupported, match=r"apache/hudi#19793"):
-        make_table().begin(operation)
