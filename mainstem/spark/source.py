@@ -30,6 +30,7 @@ from pyspark.sql.types import StructType
 from mainstem.api.given_options import check_no_overwrite
 from mainstem.api.job_table import open_for_job, open_or_create
 from mainstem.errors import Invalid, Unsupported
+from mainstem.options.engines import OPERATION
 from mainstem.spark.batch_ids import guard_ids, in_task, looks
 from mainstem.spark.jobs import SharedJob, job_name
 from mainstem.spark.options import ReadOptions, WriteOptions
@@ -104,9 +105,8 @@ class MainstemSource(DataSource):
         """A batch write; mode append only: rows are upserted, inserted or deleted by key."""
         if overwrite:
             raise Unsupported(
-                f'mode("overwrite") is not supported {_IN_TASKS}: use mainstem.spark.write_batch(df, path,'
-                ' options={"hoodie.datasource.write.operation": "insert_overwrite_table"}), or'
-                ' mode("append"), which upserts by record key'
+                f'mode("overwrite") is not supported {_IN_TASKS}: use mainstem.spark.write_batch with'
+                f' {OPERATION}=insert_overwrite_table, or mode("append"), which upserts by record key'
             )
         options = WriteOptions.parse(dict(self.options), below=self.below)
         check_no_overwrite(options.operation, _IN_TASKS)

@@ -41,7 +41,7 @@ class Compacted:
 
 @dataclass
 class Bulk:
-    """A base file that a bulk insert wrote into an empty file group."""
+    """A base file that a bulk insert wrote into an empty file group, or an overwrite into any."""
 
     instant: str
     completion: str
@@ -59,13 +59,13 @@ class Base:
 
 @dataclass
 class Ledger:
-    """Writes, compactions and bulk-inserted base files in the order in which they became visible."""
+    """Writes, compactions and written base files in the order in which they became visible."""
 
     disk: Disk
     commits: dict[str, CommitOnDisk] = field(default_factory=dict)
     logs: dict[str, WrittenLog] = field(default_factory=dict)  # by path
     compactions: dict[str, Compacted] = field(default_factory=dict)
-    bulk: dict[Group, Bulk] = field(default_factory=dict)
+    bulk: dict[str, Bulk] = field(default_factory=dict)  # by path
     #: requested times of instants that a restore took back -> requested time of the restore
     restored: dict[str, str] = field(default_factory=dict)
     #: completed instant that a rollback took back -> when it was completed
@@ -108,14 +108,14 @@ class Ledger:
                 self.logs[file] = WrittenLog(log, name.completion, blocks)
             else:
                 rows = plain.base_rows(self.disk, file)
-                self.bulk[group_of(file)] = Bulk(name.requested, name.completion, file, rows)
+                self.bulk[file] = Bulk(name.requested, name.completion, file, rows)
 
     def forget_lost(self, still_there: set[str], done: set[tuple[str, str]]) -> None:
         """A crash of the machine took what was not durable: keep the instants named (requested times), and
         as completed those of ``done`` (with completion time): one that lost only its last file is pending."""
         self.commits = {t: c for t, c in self.commits.items() if (t, c.completion) in done}
         self.logs = {p: w for p, w in self.logs.items() if (w.log.instant, w.completion) in done}
-        self.bulk = {g: b for g, b in self.bulk.items() if (b.instant, b.completion) in done}
+        self.bulk = {p: b for p, b in self.bulk.items() if (b.instant, b.completion) in done}
         self.compactions = {t: c for t, c in self.compactions.items() if t in still_there}
         for compacted in self.compactions.values():
             if compacted.time not in self.commits:
@@ -158,7 +158,7 @@ class Ledger:
 
     def groups(self) -> list[Group]:
         """Every file group that a completed write has a file in."""
-        return sorted({*map(group_of, self.logs), *self.bulk})
+        return sorted({*map(group_of, self.logs), *map(group_of, self.bulk)})
 
     def compactions_of(self, group: Group, until: str | None = None) -> list[Compacted]:
         """Completed compactions of a group, completed at or before ``until``, oldest plan first."""
@@ -175,15 +175,27 @@ class Ledger:
         found = [
             Base(c.time, c.bases[group]) for c in self.compactions_of(group, until) if group in c.bases
         ]
-        if bulk := self._bulk_of(group, until):
-            found.insert(0, Base(bulk.instant, bulk.path))
-        return found
+        found += [Base(bulk.instant, bulk.path) for bulk in self._bulk_of(group, until)]
+        return sorted(found, key=lambda base: base.time)
 
-    def _bulk_of(self, group: Group, until: str | None = None) -> Bulk | None:
-        bulk = self.bulk.get(group)
-        if bulk is None or not self.stands(bulk.instant, until):
-            return None
-        return bulk if until is None or bulk.completion <= until else None
+    def _bulk_of(self, group: Group, until: str | None = None) -> list[Bulk]:
+        """Written base files of a group that were completed at or before ``until``, oldest request first."""
+        of_group = [bulk for bulk in self.bulk.values() if group_of(bulk.path) == group]
+        kept = [bulk for bulk in of_group if self.stands(bulk.instant, until)]
+        return sorted(
+            (b for b in kept if until is None or b.completion <= until), key=lambda b: b.instant
+        )
+
+    def _overwrites_of(self, partition: str, until: str | None) -> list[str]:
+        """Instants that overwrote a partition, completed at or before ``until``."""
+        return [
+            commit.requested
+            for commit in self.commits.values()
+            if commit.operation in ("INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE")
+            and (until is None or commit.completion <= until)
+            and self.stands(commit.requested, until)
+            and (commit.operation.endswith("TABLE") or any(group_of(p)[0] == partition for p in commit.paths))
+        ]
 
     def newest_base(self, group: Group) -> str | None:
         """Path of the newest base file of a group."""
@@ -212,13 +224,11 @@ class Ledger:
         return logs | ({bases[-1].path} if bases else set())
 
     def barriers_of(self, group: Group) -> list[str]:
-        """Requested times of the base files of a group: compactions, planned or done, and a bulk insert."""
+        """Requested times of the base files of a group: compactions, planned or done, and written ones."""
         times = [
             t for t, c in self.compactions.items() if group in c.operations and self.stands(t)
         ]
-        if bulk := self._bulk_of(group):
-            times.append(bulk.instant)
-        return sorted(times)
+        return sorted(times + [bulk.instant for bulk in self._bulk_of(group)])
 
     def due(self, group: Group, time: str) -> frozenset[str]:
         """Paths of the log files that a compaction planned at ``time`` must take in: Java's rule."""
@@ -248,11 +258,15 @@ class Ledger:
         logs = [w for w in self.logs_of(group, until) if not self.commits[w.log.instant].is_service]
         rows: dict[Where, Row] = {}
         barrier = ""
-        if bulk := self._bulk_of(group, until):
-            barrier = bulk.instant
-            rows = {(row["part"], row["id"]): user_columns(row) for row in bulk.rows}
-        for time in [*(c.time for c in done), *([last] if last else [])]:
-            rows = _merged(mode, rows, [w for w in logs if barrier <= w.completion < time])
+        written = {bulk.instant: bulk.rows for bulk in self._bulk_of(group, until)}
+        for instant in self._overwrites_of(group[0], until):
+            written.setdefault(instant, [])  # whatever files it made
+        times = sorted({*(c.time for c in done), *([last] if last else []), *written})
+        for time in (t for t in times if last is None or t <= last):
+            if time in written:  # what is older is hidden
+                rows = {(row["part"], row["id"]): user_columns(row) for row in written[time]}
+            else:
+                rows = _merged(mode, rows, [w for w in logs if barrier <= w.completion < time])
             barrier = time
         if last is None:
             rows = _merged(mode, rows, [w for w in logs if w.completion >= barrier])

@@ -116,6 +116,31 @@ def test_the_rows_of_an_overwrite_are_its_changes(table):
     assert set(found["_hoodie_commit_time"].to_pylist()) == {outcome.instant}
 
 
+def test_a_change_set_tells_what_an_overwrite_hid(table):
+    done = table.timeline()[-1].completion
+    table.upsert(rows([6, 300], ts=9))
+    with table.begin("insert_overwrite") as txn:
+        txn.write(rows([3, 4, 400], ts=0, value="new"))
+        again(table).upsert(rows([0], ts=0, value="beside"))
+        txn.commit()
+    found = table.changes(after=done, deletes=True).to_arrow().to_pylist()
+    told = {row["id"]: row["_change_type"] for row in found}
+    assert len(found) == len(told)
+    gone = {"k1", "k2", "k5", "k6", "k7", "k8", "k9", "k300"}
+    assert {key for key, kind in told.items() if kind == "delete"} == gone
+    assert {key for key, kind in told.items() if kind != "delete"} == {"k0", "k3", "k4", "k400"}
+
+
+def test_a_key_that_was_written_beside_an_overwrite_is_no_delete_of_it(table):
+    with table.begin("insert_overwrite") as txn:
+        txn.write(rows([400], ts=0, value="new"))
+        beside = again(table).upsert(rows([1], ts=0, value="beside"))
+        txn.commit()
+    found = table.changes(after=beside.completion_time, deletes=True).to_arrow().to_pylist()
+    gone = {row["id"] for row in found if row["_change_type"] == "delete"}
+    assert gone == {f"k{key}" for key in range(10)} - {"k1"}
+
+
 def test_what_completes_beside_an_overwrite_stays_on_top_of_it(table):
     def write(other):
         other.upsert(rows([1, 200], ts=-5, value="beside"))

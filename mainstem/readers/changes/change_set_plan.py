@@ -2,7 +2,8 @@
 
 Deletes are read from all of a group's log files of the range, in every slice: a compaction in between
 carries rows over, but not deletes. If a file group was replaced within the range, its whole partition is
-one unit, because its rows may live on in other groups.
+one unit, because its rows may live on in other groups. An overwrite (a delta commit of base files,
+``writers.overwriting``) deletes what completed before it was requested and is not written anew.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from mainstem.readers.queries.snapshot import make_split
 from mainstem.readers.rows.split import ReadSpec, Split
 from mainstem.storage import paths
 
+_OVERWRITES = ("INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE")
 _PLAIN_GENERATORS = ("SIMPLE", "COMPLEX", "NON_PARTITION")
 
 
@@ -96,6 +98,8 @@ class _Planner:
             for partition, file_id, stats in stats_by_group(metadata):
                 for stat in stats:
                     self._file(requested, partition, file_id, stat)
+                if metadata.operation.upper() in _OVERWRITES and not metadata.replaced:
+                    self._overwritten(requested, completion, partition, file_id)
             for partition, file_ids in sorted(metadata.replaced.items()):
                 self._replaced(requested, completion, partition, file_ids, metadata.stats)
 
@@ -111,6 +115,20 @@ class _Planner:
             before = () if previous is None else (self._base(partition, file_id, previous),)
             after = (self._base(partition, file_id, name),)
             self.unit(partition, file_id).rewrites.append(Rewrite(requested, before, after))
+
+    def _overwritten(self, requested: str, completion: str, partition: str, file_id: str) -> None:
+        """What completed before the request was hidden, and what completed since lies on top."""
+        names = set(paths.of_group(self.state.storage.names(partition), file_id))
+
+        def as_of(moment: str) -> tuple[Split, ...]:
+            past = past_state(self.state, moment)
+            if self.spec.damaged == "error":
+                check_listed(past, partition, names, file_id=file_id)
+            found = past.slices(partition, sorted(names), file_id=file_id)
+            return tuple(make_split(one, self.spec, self.state.config) for one in found)
+
+        if before := as_of(just_before(requested)):
+            self.unit(partition, file_id).rewrites.append(Rewrite(requested, before, as_of(completion)))
 
     def _replaced(
         self,

@@ -1,0 +1,52 @@
+"""Goal: overwrites among writers hide what is older and nothing else, under crashes, stops and lost locks.
+
+Method: the simulated world's scenario ``overwrites``, with compactions and log compactions; seeded bugs show
+that it would notice.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mainstem.writers import overwriting
+from mainstem.writers.overwriting import Hidden
+from tests.sim.run import simulate
+
+SEEDS = range(1, 7)
+ENOUGH = 120
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_overwrites_lose_nothing_and_bring_nothing_back(seed: int) -> None:
+    result = simulate(seed, "overwrites")
+    assert result.failure is None, result.failure
+
+
+def _log_compactions_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Hidden, "whenever", frozenset())
+
+
+def _no_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Hidden, "find", lambda self, timeline: None)
+
+
+def _no_empty_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overwriting, "groups_without_rows", lambda *given: iter(()))
+
+
+@pytest.mark.parametrize(
+    ("bug", "first"),  # a seed that found it, tried first
+    [(_no_look, 7), (_log_compactions_by_time, 56), (_no_empty_files, 2)],
+    ids=[
+        "plans in between are not looked for",
+        "a log compaction that was planned before is not looked for",
+        "file groups without new rows keep the old ones",
+    ],
+)
+def test_an_overwrite_that_looks_for_less_is_found(
+    monkeypatch: pytest.MonkeyPatch, bug: Any, first: int
+) -> None:
+    bug(monkeypatch)
+    assert any(simulate(seed, "overwrites").failure is not None for seed in (first, *range(1, ENOUGH)))
