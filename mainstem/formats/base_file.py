@@ -45,7 +45,8 @@ MIN_KEY = "hoodie_min_record_key"
 MAX_KEY = "hoodie_max_record_key"
 CODECS = ("gzip", "snappy", "zstd", "lz4", "brotli", "none")
 _PIECE_BYTES = 4 * MIB
-_GZIP_LEVEL = 3
+# of gzip, unless an option says otherwise
+USUAL_GZIP_LEVEL = 3
 # pyarrow does not write larger row groups.
 _GROUP_ROWS_MAX = 64 * MIB
 # Java's names for the absence of compression and for Hadoop's lz4, and pyarrow's names for the same.
@@ -156,7 +157,7 @@ def _opened(output: SinkFile, rows: pa.Table, how: BaseFileFormat) -> _Writer:
     """A Parquet writer whose settings are chosen by the first rows."""
     if how.compression != "gzip":
         return _OtherParquet(output, rows, how.compression)
-    level, for_all = how.gzip_level or _GZIP_LEVEL, how.gzip_level is not None
+    level, for_all = how.gzip_level or USUAL_GZIP_LEVEL, how.gzip_level is not None
     choice = column_choice(rows, _UNIQUE, level, for_all=for_all)
     return GzipParquet(output, rows.schema, choice, level, for_all=for_all)
 
