@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 from mainstem.errors import Invalid
 from mainstem.formats.avro_schema import META_FIELDS, avro_to_arrow
 from mainstem.formats.bloom_filter import DYNAMIC, TYPE_CODE_KEY, BloomFilter, BloomSize, text_bytes
-from mainstem.formats.parquet_columns import column_settings, gzip_level
+from mainstem.formats.gzip_parquet import GzipParquet
+from mainstem.formats.parquet_columns import column_choice, gzip_level
 from mainstem.formats.parquet_footer import CALENDAR_NOTE, close_with_notes
 from mainstem.formats.schema_resolution import project_to
 from mainstem.formats.vectors import footer_note, stored_as_bytes
@@ -44,7 +45,8 @@ MIN_KEY = "hoodie_min_record_key"
 MAX_KEY = "hoodie_max_record_key"
 CODECS = ("gzip", "snappy", "zstd", "lz4", "brotli", "none")
 _PIECE_BYTES = 4 * MIB
-_GZIP_LEVEL = 3
+# of gzip, unless an option says otherwise
+USUAL_GZIP_LEVEL = 3
 # pyarrow does not write larger row groups.
 _GROUP_ROWS_MAX = 64 * MIB
 # Java's names for the absence of compression and for Hadoop's lz4, and pyarrow's names for the same.
@@ -128,38 +130,65 @@ def write_base_file(
     schema = avro_to_arrow(avro_schema)
     notes = _Notes(avro_schema, footer_note(schema), how)
     output = SinkFile(sink)
-    writer: pq.ParquetWriter | None = None
+    writer: _Writer | None = None
     count = 0
     try:
         for group in _row_groups(batches, how.group_bytes):
             notes.add(_keys(group))
             group = _laid_out(group, schema)
             writer = writer or _opened(output, group, how)
-            writer.write_table(group, row_group_size=group.num_rows)
+            writer.write_table(group)
             count += group.num_rows
         writer = writer or _opened(output, stored_as_bytes(schema.empty_table()), how)
-        close_with_notes(writer, output, notes.footer())
+        writer.close(notes.footer())
     finally:
-        if writer is not None:
-            writer.close()
+        if isinstance(writer, _OtherParquet):
+            writer.give_up()
     output.flush()
     return count
 
 
-def _opened(output: SinkFile, rows: pa.Table, how: BaseFileFormat) -> pq.ParquetWriter:
-    """A Parquet writer whose settings are chosen by the first rows."""
-    import pyarrow.parquet as pq
+class _Writer(Protocol):
+    def write_table(self, rows: pa.Table) -> None: ...
+    def close(self, notes: Mapping[str, str]) -> None: ...
 
-    level = how.gzip_level or _GZIP_LEVEL if how.compression == "gzip" else None
-    return pq.ParquetWriter(
-        pa.PythonFile(output, mode="w"),
-        rows.schema,
-        store_schema=False,
-        write_page_checksum=True,
-        version="2.6",
-        data_page_version="1.0",
-        **column_settings(rows, _UNIQUE, how.compression, level, for_all=how.gzip_level is not None),
-    )
+
+def _opened(output: SinkFile, rows: pa.Table, how: BaseFileFormat) -> _Writer:
+    """A Parquet writer whose settings are chosen by the first rows."""
+    if how.compression != "gzip":
+        return _OtherParquet(output, rows, how.compression)
+    level, for_all = how.gzip_level or USUAL_GZIP_LEVEL, how.gzip_level is not None
+    choice = column_choice(rows, _UNIQUE, level, for_all=for_all)
+    return GzipParquet(output, rows.schema, choice, level, for_all=for_all)
+
+
+class _OtherParquet:
+    """Parquet as pyarrow writes it."""
+
+    def __init__(self, output: SinkFile, rows: pa.Table, codec: str) -> None:
+        import pyarrow.parquet as pq
+
+        self._output = output
+        self._writer: pq.ParquetWriter = pq.ParquetWriter(
+            pa.PythonFile(output, mode="w"),
+            rows.schema,
+            store_schema=False,
+            write_page_checksum=True,
+            version="2.6",
+            data_page_version="1.0",
+            compression=codec,
+            **column_choice(rows, _UNIQUE).encodings,
+        )
+
+    def write_table(self, rows: pa.Table) -> None:
+        self._writer.write_table(rows, row_group_size=rows.num_rows)
+
+    def close(self, notes: Mapping[str, str]) -> None:
+        close_with_notes(self._writer, self._output, notes)
+
+    def give_up(self) -> None:
+        """Let go of what the writer holds, if it is not closed."""
+        self._writer.close()
 
 
 def _row_groups(batches: Iterable[pa.Table], size: int) -> Iterator[pa.Table]:

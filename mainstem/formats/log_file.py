@@ -25,11 +25,12 @@ from mainstem.errors import CorruptTable, Invalid, Unsupported
 from mainstem.formats.avro_columns import decode_records, encode_groups
 from mainstem.formats.avro_rows import Malformed
 from mainstem.formats.avro_schema import avro_to_arrow
-from mainstem.formats.base_file import Collected, SinkFile, codec_level
+from mainstem.formats.base_file import KEY_COLUMN, USUAL_GZIP_LEVEL, Collected, SinkFile, codec_level
 from mainstem.formats.delete_records import decode_deletes, encode_deletes
+from mainstem.formats.gzip_parquet import GzipParquet
 from mainstem.formats.hfile import HFile, open_hfile
 from mainstem.formats.hfile_write import write_hfile, write_log_hfiles
-from mainstem.formats.parquet_columns import dictionary_columns
+from mainstem.formats.parquet_columns import column_choice, dictionary_columns
 from mainstem.formats.parquet_footer import close_with_notes
 from mainstem.formats.schema_resolution import project_to
 from mainstem.formats.vectors import footer_note, stored_as_bytes
@@ -47,6 +48,8 @@ _INT = struct.Struct(">i")
 # A parquet block that would inflate more than this is refused (dictionary and run-length bombs).
 _PARQUET_RATIO_MAX = 200
 _PARQUET_ALWAYS_BYTES = 64 * limits.MIB
+# From so many rows on, compressing pages here saves more time than putting the file together takes.
+_GZIP_ROWS_MIN = 1000
 
 
 class BlockKind(IntEnum):
@@ -300,8 +303,6 @@ def _parquet_contents(
     schema_text: str, batch: pa.RecordBatch | pa.Table, bounds: Sequence[int], compression: str
 ) -> Iterator[list[bytes | memoryview]]:
     """Complete Parquet files with the footer entries of Java's Avro writer."""
-    import pyarrow.parquet as pq
-
     schema = avro_to_arrow(schema_text)
     alien = [name for name in batch.schema.names if schema.get_field_index(name) < 0]
     if alien:
@@ -312,24 +313,37 @@ def _parquet_contents(
         if column.null_count and not field.nullable:
             raise Invalid(f"column {field.name!r} has a null, but the schema declares it as not null")
     table = stored_as_bytes(table)
+    notes = {"parquet.avro.schema": schema_text, "writer.model.name": "avro", **footer_note(schema)}
     for low, high in zip(bounds[:-1], bounds[1:], strict=True):
         collected = Collected()
         output = SinkFile(collected)
-        with pq.ParquetWriter(
-            pa.PythonFile(output, mode="w"),
-            table.schema,
-            compression=compression,
-            compression_level=codec_level(compression),
-            use_dictionary=dictionary_columns(table.schema),
-            store_schema=False,
-            write_page_checksum=True,
-        ) as writer:
-            if high > low:
-                writer.write_table(table.slice(low, high - low))
-            notes = {"parquet.avro.schema": schema_text, "writer.model.name": "avro", **footer_note(schema)}
-            close_with_notes(writer, output, notes)
+        rows = table.slice(low, high - low)
+        if compression == "gzip" and rows.num_rows >= _GZIP_ROWS_MIN and KEY_COLUMN in rows.schema.names:
+            choice = column_choice(rows, [KEY_COLUMN], USUAL_GZIP_LEVEL)
+            file = GzipParquet(output, rows.schema, choice, USUAL_GZIP_LEVEL, for_all=False)
+            file.write_table(rows)
+            file.close(notes)
+        else:
+            _write_by_pyarrow(output, rows, compression, notes)
         output.flush()
         yield [memoryview(collected.stream.getvalue())]
+
+
+def _write_by_pyarrow(output: SinkFile, rows: pa.Table, compression: str, notes: Mapping[str, str]) -> None:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetWriter(
+        pa.PythonFile(output, mode="w"),
+        rows.schema,
+        compression=compression,
+        compression_level=codec_level(compression),
+        use_dictionary=dictionary_columns(rows.schema),
+        store_schema=False,
+        write_page_checksum=True,
+    ) as writer:
+        if rows.num_rows:
+            writer.write_table(rows)
+        close_with_notes(writer, output, notes)
 
 
 def delete_block(

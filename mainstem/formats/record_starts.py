@@ -21,6 +21,8 @@ _LENGTH = struct.Struct(">i")
 _LANES_MAX = 1024
 _LANES_FROM = 512  # with fewer records, a plain loop is as fast
 _PATTERN_BYTES = 24
+# In a part of many, so that each has the bytes of several records.
+_RECORDS_PER_LANE_MIN = 8
 
 
 def framed_starts(data: memoryview, count: int) -> np.ndarray:
@@ -31,7 +33,7 @@ def framed_starts(data: memoryview, count: int) -> np.ndarray:
     if count < 0 or count * 4 > len(data):
         raise Malformed(f"{count} records cannot be in {len(data)} bytes")
     if count >= _LANES_FROM:
-        seeds = _seeds(data, count)
+        seeds = _seeds(data, _lanes(count))
         found = _walk_lanes(data, seeds, count) if len(seeds) > 8 else None
         if found is not None:
             return found
@@ -43,19 +45,11 @@ def joined_starts(data: memoryview, parts: Sequence[tuple[int, int]]) -> np.ndar
     count = sum(records for _, records in parts)
     if len(parts) == 1:
         return framed_starts(data, count)
-    ends = np.cumsum([size for size, _ in parts])
-    most = max(records for _, records in parts)
-    if len(parts) >= 16 and most * len(parts) <= 8 * count:
-        seeds = np.concatenate([[0], ends[:-1]])
-        found = _walk_lanes(data, seeds[[size > 0 for size, _ in parts]], count)
+    possible = all(0 <= 4 * records <= size for size, records in parts)
+    if possible and (count >= _LANES_FROM or len(parts) >= 16):
+        found = _walk_lanes(data, _seeds_of_parts(data, parts), count)
         if found is not None:
-            _check_parts(found, ends, parts)
-            return found
-    begins = [int(end) - size for end, (size, _) in zip(ends, parts, strict=True) if size]
-    if count >= _LANES_FROM and len(data) >= 4 * count and _alike(data, begins):
-        found = _walk_lanes(data, np.union1d(_seeds(data, count), begins), count)
-        if found is not None:
-            _check_parts(found, ends, parts)
+            _check_parts(found, np.cumsum([size for size, _ in parts]), parts)
             return found
     made, base = [], 0
     for size, records in parts:
@@ -64,11 +58,23 @@ def joined_starts(data: memoryview, parts: Sequence[tuple[int, int]]) -> np.ndar
     return np.append(np.concatenate(made), base)
 
 
-def _alike(data: memoryview, begins: Sequence[int]) -> bool:
-    """Whether all parts begin with the pattern by which seeds are found, as parts of one instant do."""
-    pattern = _pattern(data)
-    firsts = (data[begin + 4 : begin + 4 + len(pattern)] for begin in begins)
-    return len(pattern) >= 4 and all(first == pattern for first in firsts)
+def _lanes(count: int) -> int:
+    """How many lanes walk this many records."""
+    return min(_LANES_MAX, max(16, int(count**0.5) * 2))
+
+
+def _seeds_of_parts(data: memoryview, parts: Sequence[tuple[int, int]]) -> np.ndarray:
+    """Where the parts begin, and seeds within large parts, which begin differently if they are of several
+    instants."""
+    lanes, begin, found = _lanes(sum(records for _, records in parts)), 0, []
+    for size, records in parts:
+        share = min(lanes * size // len(data), records // _RECORDS_PER_LANE_MIN) if size else 0
+        if share > 1:
+            found.append(begin + _seeds(data[begin : begin + size], share))
+        elif size:
+            found.append(np.array([begin]))
+        begin += size
+    return np.concatenate(found) if found else np.zeros(0, np.int64)
 
 
 def _check_parts(starts: np.ndarray, ends: np.ndarray, parts: Sequence[tuple[int, int]]) -> None:
@@ -97,12 +103,11 @@ def _walk_plain(data: memoryview, count: int) -> np.ndarray:
     return starts
 
 
-def _seeds(data: memoryview, count: int) -> np.ndarray:
-    """Candidates for record starts, ascending from 0."""
+def _seeds(data: memoryview, lanes: int) -> np.ndarray:
+    """At most ``lanes`` candidates for record starts, ascending from 0."""
     pattern = _pattern(data)
     if len(pattern) < 4:
         return np.zeros(1, np.int64)
-    lanes = min(_LANES_MAX, max(16, int(count**0.5) * 2))
     search = re.compile(re.escape(pattern)).search
     stride = len(data) // lanes
     window = max(4096, 4 * stride)

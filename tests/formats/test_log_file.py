@@ -9,9 +9,11 @@ every byte, flipped bits and hostile lengths; deletes of every wrapper type.
 from __future__ import annotations
 
 import datetime
+import hashlib
 import json
 import random
 import struct
+import zlib
 from decimal import Decimal
 
 import numpy as np
@@ -440,6 +442,22 @@ def test_further_headers_go_into_every_block() -> None:
             assert block.headers == {0: T, 2: TEXT, 7: "true"}
     with pytest.raises(Invalid, match="hfile"):
         data_block(T, TEXT, TABLE, block_format="hfile")
+
+
+def test_large_parquet_blocks_hold_random_keys_in_few_bytes_and_a_repeated_key_once() -> None:
+    keys = pa.array([hashlib.md5(b"%d" % n).hexdigest() for n in range(2500)])
+    table = pa.table({"_hoodie_record_key": keys, "id": keys, "n": pa.array(range(2500), pa.int64())})
+    text = arrow_to_avro(table.select(["id", "n"]).schema, table_name="t", meta_fields=True)
+    made = data_blocks(T, text, table, [0, 1500, 1500, 1600, 2500], block_format="parquet")
+    assert [bool(block) for block in made] == [True, False, True, True]
+    blocks = [_blocks(_join(block))[0] for block in made if block]
+    assert pa.concat_tables(block.table(table.column_names) for block in blocks).equals(table)
+    for block, rows in zip(blocks, (1500, 100, 900), strict=True):
+        about = pq.read_metadata(pa.BufferReader(block.content)).row_group(0)
+        sizes = [about.column(n).total_compressed_size for n in (2, 5)]
+        assert sizes[0] == sizes[1] and about.column(2).compression == "GZIP"
+        plain = b"".join(b"\x20\0\0\0" + key.encode() for key in keys.to_pylist()[:rows])
+        assert (sizes[0] < len(zlib.compress(plain, 6))) is (rows == 1500)
 
 
 def test_a_parquet_block_with_columns_that_the_table_has_not_is_refused() -> None:

@@ -7,6 +7,9 @@ looks up keys in our bloom filters by reading the base files alone.
 
 from __future__ import annotations
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from compare import assert_same
 from java_hudi import JavaHudi, nbcc_options
@@ -106,3 +109,44 @@ def test_java_reads_a_group_that_lost_all_its_rows(java: JavaHudi, path: str) ->
     check_same(java, table)
     java.compact(table.path, options(["ts"]))
     check_same(java, table)
+
+
+@pytest.mark.parametrize("blocks", ["avro", "parquet"])
+def test_java_reads_and_compacts_files_of_many_pages_and_row_groups(
+    java: JavaHudi, path: str, blocks: str
+) -> None:
+    """Random keys, a key column that repeats the record key, and columns that gzip handles differently."""
+    count, random = 60_000, np.random.default_rng(0)
+    schema = pa.schema(
+        [("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("noise", pa.float64()),
+         ("words", pa.list_(pa.string()))]
+    )  # fmt: skip
+
+    def rows(version: int, chosen: np.ndarray) -> pa.Table:
+        ids = pa.array([f"{n * 0x9E3779B97F4A7C15 % 2**128:032x}{n % 9973:x}" for n in chosen.tolist()])
+        words = pa.array([[f"w{n % 50}"] * (n % 3) if n % 10 else None for n in chosen.tolist()])
+        noise = pa.array(random.random(len(chosen)))
+        cities = pa.array(["rome" if n % 2 else None for n in chosen.tolist()])
+        return pa.table([ids, cities, pa.array([version] * len(chosen)), noise, words], schema=schema)
+
+    table = mainstem.create_table(
+        path, schema, record_key="id", ordering="ts", buckets=1, name="packed",
+        properties={
+            "hoodie.parquet.block.size": str(4 << 20), "hoodie.logfile.data.block.format": blocks,
+        },
+    )  # fmt: skip
+    table.upsert(rows(1, np.arange(count)))
+    table.upsert(rows(2, np.arange(0, count, 7)))
+    assert_same(java.read(path), table.scan().to_arrow(), ["id"])
+    (done,) = table.compact()
+    about = pq.read_metadata(f"{path}/{done.files[0]}")
+    assert about.num_row_groups > 2 and about.row_group(0).column(2).compression == "GZIP"
+    everything = table.scan().to_arrow()
+    assert everything.num_rows == count
+    assert_same(java.read(path), everything, ["id"])
+    assert_same(java.read_optimized(path), everything, ["id"])
+    one = everything.column("id")[4711].as_py()
+    assert java.read_by_default(path, f"id = '{one}'").num_rows == 1
+    table.upsert(rows(3, np.arange(0, count, 5)))
+    java.compact(path, nbcc_options("packed", record_key=["id"], ordering=["ts"], buckets=1))
+    assert_same(java.read_optimized(path), table.scan().to_arrow(), ["id"])

@@ -1,0 +1,254 @@
+"""Writes Parquet files whose pages are compressed with gzip, here and not by pyarrow.
+
+Hudi's base files are gzip, which every reader knows, and gzip is most of the cost of writing them. pyarrow
+knows levels only (and before version 22 but one, apache/arrow#47591). zlib can also leave out the search for
+repeated texts, which finds none in random keys: half the time, and fewer bytes than the fastest level. And a
+column that repeats the record key is compressed once and copied.
+
+pyarrow encodes a run of columns without compression into memory. Its pages are compressed one by one, and the
+footer is put together from what pyarrow's footers say.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+from mainstem.formats.thrift_compact import (
+    BINARY,
+    I16,
+    I32,
+    I64,
+    LIST,
+    STRUCT,
+    Struct,
+    read_struct,
+    struct_bytes,
+)
+from mainstem.limits import MIB
+
+if TYPE_CHECKING:
+    from mainstem.formats.parquet_columns import ColumnChoice
+
+_MAGIC = b"PAR1"
+_GZIP = 2
+# zlib's names for: a gzip header and trailer, the most memory (the fastest).
+_WINDOW, _MEMORY = 31, 9
+# Columns are encoded together until they take this much memory.
+_RUN_BYTES = 16 * MIB
+# Up to how many bytes of a page are compressed to choose how the column's pages are; smaller pages are not
+# worth it.
+_SAMPLE_BYTES, _SAMPLE_BYTES_MIN = 64 * 1024, 4 * 1024
+# The search for repeated texts must save this share, or is left out.
+_GAIN_MIN = 0.02
+# Fields of Parquet's structs, see its parquet.thrift.
+_SCHEMA, _ROWS, _GROUPS, _ENTRIES = 2, 3, 4, 5
+_COLUMNS, _GROUP_BYTES, _GROUP_ROWS, _GROUP_START, _GROUP_STORED, _GROUP_NUMBER = 1, 2, 3, 5, 6, 7
+_CHUNK_START, _CHUNK = 2, 3
+_PATH, _CODEC, _PLAIN_BYTES, _STORED_BYTES, _DATA_AT, _DICTIONARY_AT = 3, 4, 6, 7, 9, 11
+_PAGE_PLAIN, _PAGE_STORED, _PAGE_CHECKSUM = 2, 3, 4
+
+
+class Output(Protocol):
+    """Where the file is written to."""
+
+    def write(self, data: bytes) -> int: ...
+    def tell(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """A column chunk as it is stored: its metadata, whose places count from its own start, and its bytes."""
+
+    about: Struct
+    parts: list[bytes]
+
+
+class GzipParquet:
+    """A file that grows by row groups, like ``pyarrow.parquet.ParquetWriter``.
+
+    ``choice``: how columns are encoded; ``level``: of gzip; ``for_all``: use it even where it gains nothing.
+    """
+
+    def __init__(
+        self, output: Output, schema: pa.Schema, choice: ColumnChoice, level: int, *, for_all: bool
+    ) -> None:
+        self._output = output
+        self._choice = choice
+        self._level = level
+        self._ways: dict[str, int] | None = None if for_all else {}
+        self._groups: list[Struct] = []
+        self._rows = 0
+        self._key_chunk: _Stored | None = None
+        self._footer = _footer(_encoded(schema.empty_table(), choice))
+        output.write(_MAGIC)
+
+    def write_table(self, rows: pa.Table) -> None:
+        """Add a row group."""
+        chunks: list[Struct] = []
+        plain = stored = 0
+        begin = self._output.tell()
+        for chunk in self._chunks(rows):
+            at = self._output.tell()
+            for part in chunk.parts:
+                self._output.write(part)
+            about = _moved(chunk.about, at)
+            plain, stored = plain + about[_PLAIN_BYTES][1], stored + about[_STORED_BYTES][1]
+            chunks.append({_CHUNK_START: (I64, about[_DATA_AT][1]), _CHUNK: (STRUCT, about)})
+        self._groups.append(
+            {
+                _COLUMNS: (LIST, (STRUCT, chunks)),
+                _GROUP_BYTES: (I64, plain),
+                _GROUP_ROWS: (I64, rows.num_rows),
+                _GROUP_START: (I64, begin),
+                _GROUP_STORED: (I64, stored),
+                _GROUP_NUMBER: (I16, len(self._groups)),
+            }
+        )
+        self._rows += rows.num_rows
+        self._key_chunk = None
+
+    def close(self, notes: Mapping[str, str]) -> None:
+        """Write the footer, with these entries."""
+        entries = [{1: (BINARY, key.encode()), 2: (BINARY, text.encode())} for key, text in notes.items()]
+        footer = self._footer | {_ROWS: (I64, self._rows), _GROUPS: (LIST, (STRUCT, self._groups))}
+        footer[_ENTRIES] = (LIST, (STRUCT, entries))
+        data = struct_bytes(dict(sorted(footer.items())))
+        self._output.write(data + len(data).to_bytes(4, "little") + _MAGIC)
+
+    def _chunks(self, rows: pa.Table) -> Iterator[_Stored]:
+        """The column chunks of a row group, in order."""
+        for names in self._runs(rows):
+            if (first := self._repeated(rows, names[0])) is not None:
+                yield first
+                continue
+            data = _encoded(rows.select(names), self._choice)
+            (group,) = _footer(data)[_GROUPS][1][1]
+            for column in group[_COLUMNS][1][1]:
+                stored = self._compressed(data, column[_CHUNK][1])
+                if _path(stored.about) == self._choice.repeated:
+                    self._key_chunk = stored
+                yield stored
+
+    def _runs(self, rows: pa.Table) -> Iterator[list[str]]:
+        """Names of columns to encode together; a column that repeats the key is alone."""
+        run: list[str] = []
+        size = 0
+        for field, column in zip(rows.schema, rows.columns, strict=True):
+            alone = field.name in self._choice.repeating
+            if run and (alone or size + column.nbytes > _RUN_BYTES):
+                yield run
+                run, size = [], 0
+            run.append(field.name)
+            size += column.nbytes
+            if alone:
+                yield run
+                run, size = [], 0
+        if run:
+            yield run
+
+    def _repeated(self, rows: pa.Table, name: str) -> _Stored | None:
+        """The key's chunk under another name, if all values are equal."""
+        key, chunk = self._choice.repeated, self._key_chunk
+        if chunk is None or name not in self._choice.repeating:
+            return None
+        if not rows.column(name).equals(rows.column(key)):
+            return None
+        return _Stored(chunk.about | {_PATH: (LIST, (BINARY, [name.encode()]))}, chunk.parts)
+
+    def _compressed(self, data: memoryview, about: Struct) -> _Stored:
+        """A chunk of a file that pyarrow encoded, compressed."""
+        at = begin = _start(about)
+        end = begin + about[_STORED_BYTES][1]
+        if _path(about) in self._choice.plain:
+            return _Stored(_moved(about, -begin), [bytes(data[begin:end])])
+        parts: list[bytes] = []
+        places: dict[int, int] = {}
+        plain = stored = 0
+        while at < end:
+            places[at] = stored
+            head, body_at = read_struct(data, at)
+            at = body_at + head[_PAGE_STORED][1]
+            body = data[body_at:at]
+            packed = self._gzip(_path(about), body)
+            head |= {
+                _PAGE_STORED: (I32, len(packed)),
+                # a 32-bit integer with a sign
+                _PAGE_CHECKSUM: (I32, (zlib.crc32(packed) ^ 0x8000_0000) - 0x8000_0000),
+            }
+            packed_head = struct_bytes(dict(sorted(head.items())))
+            parts += [packed_head, packed]
+            stored += len(packed_head) + len(packed)
+            plain += len(packed_head) + len(body)
+        made = about | {
+            _CODEC: (I32, _GZIP), _PLAIN_BYTES: (I64, plain), _STORED_BYTES: (I64, stored),
+            _DATA_AT: (I64, places[about[_DATA_AT][1]]),
+        }  # fmt: skip
+        if _DICTIONARY_AT in about:
+            made[_DICTIONARY_AT] = (I64, places[about[_DICTIONARY_AT][1]])
+        return _Stored(made, parts)
+
+    def _gzip(self, path: str, body: memoryview) -> bytes:
+        way = zlib.Z_DEFAULT_STRATEGY
+        if self._ways is not None and len(body) >= _SAMPLE_BYTES_MIN:
+            if path not in self._ways:
+                self._ways[path] = self._best_way(body)
+            way = self._ways[path]
+        return _deflated(body, self._level, way)
+
+    def _best_way(self, body: memoryview) -> int:
+        sample = body[:_SAMPLE_BYTES]
+        usual, letters = (
+            len(_deflated(sample, self._level, way)) for way in (zlib.Z_DEFAULT_STRATEGY, zlib.Z_HUFFMAN_ONLY)
+        )
+        return zlib.Z_DEFAULT_STRATEGY if usual < (1 - _GAIN_MIN) * letters else zlib.Z_HUFFMAN_ONLY
+
+
+def _deflated(body: memoryview, level: int, way: int) -> bytes:
+    made = zlib.compressobj(level, zlib.DEFLATED, _WINDOW, _MEMORY, way)
+    return made.compress(body) + made.flush()
+
+
+def _encoded(rows: pa.Table, choice: ColumnChoice) -> memoryview:
+    """A whole file without compression, of one row group or none."""
+    import pyarrow.parquet as pq
+
+    made = pa.BufferOutputStream()
+    with pq.ParquetWriter(
+        made,
+        rows.schema,
+        compression="none",
+        store_schema=False,
+        version="2.6",
+        data_page_version="1.0",
+        **choice.encodings,
+    ) as writer:
+        if rows.num_rows:
+            writer.write_table(rows, row_group_size=rows.num_rows)
+    return memoryview(made.getvalue()).cast("B")
+
+
+def _footer(data: memoryview) -> Struct:
+    size = int.from_bytes(data[-8:-4], "little")
+    return read_struct(data[-8 - size : -8])[0]
+
+
+def _path(about: Struct) -> str:
+    return ".".join(part.decode() for part in about[_PATH][1][1])
+
+
+def _start(about: Struct) -> int:
+    places = [about[field][1] for field in (_DATA_AT, _DICTIONARY_AT) if field in about]
+    return min(places)
+
+
+def _moved(about: Struct, by: int) -> Struct:
+    """The metadata of a chunk that lies ``by`` bytes further on."""
+    places: dict[int, tuple[int, Any]] = {
+        field: (I64, about[field][1] + by) for field in (_DATA_AT, _DICTIONARY_AT) if field in about
+    }
+    return about | places
