@@ -11,7 +11,7 @@ from __future__ import annotations
 import uuid
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -29,6 +29,7 @@ from pyspark.sql.types import StructType
 
 from mainstem.api.job_table import open_for_job, open_or_create
 from mainstem.errors import Invalid, Unsupported
+from mainstem.options.services import BESIDE_COMMITS
 from mainstem.spark.batch_ids import guard_ids, in_task, looks
 from mainstem.spark.jobs import SharedJob, job_name
 from mainstem.spark.options import ReadOptions, WriteOptions
@@ -103,7 +104,7 @@ class MainstemSource(DataSource):
                 'mode("overwrite") is not supported: non-blocking writers cannot replace a table'
                 ' (apache/hudi#19793); use mode("append"), which upserts by record key'
             )
-        options = WriteOptions.parse(dict(self.options), below=self.below)
+        options = _without_a_thread(WriteOptions.parse(dict(self.options), below=self.below))
         open_for_job(options, arrow_schema(schema, nullable=True)).writer_context()
         return _BatchWriter(options, schema, uuid.uuid4().hex)
 
@@ -114,7 +115,7 @@ class MainstemSource(DataSource):
                 "output mode complete is not supported: it would replace the whole table in every"
                 " batch; use append, or write_stream with output mode update"
             )
-        options = WriteOptions.parse(dict(self.options), below=self.below)
+        options = _without_a_thread(WriteOptions.parse(dict(self.options), below=self.below))
         open_for_job(options, arrow_schema(schema, nullable=True))
         return _StreamWriter(options, schema)
 
@@ -177,6 +178,11 @@ def _write_part(
             return _Written(job, None)
         result, _ = write_partition(state.spec, chain([first], batches))
     return _Written(job, result)
+
+
+def _without_a_thread(options: WriteOptions) -> WriteOptions:
+    """A worker that commits may end at once: services beside its commits would hold it up."""
+    return replace(options, passed={BESIDE_COMMITS: "OFF", **options.passed})
 
 
 def _publish(
