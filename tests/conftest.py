@@ -25,7 +25,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import samples, suite_store
+from tests import quiet_writers, samples, suite_store  # noqa: F401
 
 # A busy machine is no finding.
 PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}

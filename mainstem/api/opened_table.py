@@ -8,10 +8,10 @@ make this process place rows differently from other writers: options, bucket cou
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from mainstem.api.real_seams import check_writable, fence_of, needs_no_lock, note_lock
+from mainstem.api.real_seams import check_writable, fence_of, needs_no_lock, note_lock, usual_services
 from mainstem.errors import Invalid, MainstemError, TableReplaced, Unavailable, Unsupported
 from mainstem.layout.properties import TableConfig, load_config
 from mainstem.metadata.metadata_partitions import has_metadata
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from mainstem.services.runner import Result
     from mainstem.timeline.active import ActiveTimeline
     from mainstem.writers.context import WriterContext
+
+    AfterCommit = Callable[[ActiveTimeline], None]
 
 
 class OpenedTable:
@@ -196,13 +198,19 @@ class OpenedTable:
         those of a metadata table that is made while the table is open."""
         from mainstem.services.service_switches import METADATA, RunOptions
 
-        options = RunOptions.from_properties({**ctx.config.raw, **ctx.given})
+        options = RunOptions.from_properties({**usual_services(), **ctx.config.raw, **ctx.given})
+        gently: AfterCommit | None = None
+        if options.gently:
+            from mainstem.services.beside_commits import BesideCommits
+
+            gently = BesideCommits.of(ctx, options.gently, _tend_vectors)
 
         def arrange() -> AfterCommits:
             from mainstem.services.after_commit import AfterCommits
 
-            ctx.after_commit = AfterCommits(ctx, options, _tend_vectors)
-            return ctx.after_commit
+            asked = AfterCommits(ctx, options, _tend_vectors)
+            ctx.after_commit = asked if gently is None else _both(asked, gently)
+            return asked
 
         def look(timeline: ActiveTimeline) -> None:
             if has_metadata(ctx.newest_properties.raw):
@@ -210,8 +218,18 @@ class OpenedTable:
 
         if options.at_commits:
             arrange()
-        elif METADATA not in options.off:
-            ctx.after_commit = look
+        elif METADATA in options.off:
+            ctx.after_commit = gently
+        else:
+            ctx.after_commit = look if gently is None else _both(look, gently)
+
+
+def _both(first: AfterCommit, then: AfterCommit) -> AfterCommit:
+    def both(timeline: ActiveTimeline) -> None:
+        first(timeline)
+        then(timeline)
+
+    return both
 
 
 def _tend_vectors(ctx: WriterContext, if_due: bool, progress: Progress) -> Iterable[Result]:

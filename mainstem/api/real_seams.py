@@ -12,6 +12,7 @@ from mainstem.layout.properties import TableConfig
 from mainstem.limits import LOCK_FILE_BYTES_MAX
 from mainstem.options import WriterOptions
 from mainstem.options.locks import AUTH, FILE_SYSTEM, LOCK_KEYS, PROVIDER, REGION, STORAGE
+from mainstem.options.services import BESIDE_COMMITS
 from mainstem.options.tables import EXCLUSIVE, TABLE_NAME
 from mainstem.publish.staging import delete_quietly
 from mainstem.storage import paths
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 #: credentials for ZooKeeper, where the option ``hoodie.mainstem.lock.zookeeper.auth`` is not given
 ZOOKEEPER_AUTH_VARIABLE = "MAINSTEM_ZOOKEEPER_AUTH"
+#: ``hoodie.mainstem.services`` of a process, where neither its options nor the table say it
+SERVICES_VARIABLE = "MAINSTEM_SERVICES"
 
 
 def note_lock(seams: Seams) -> None:
@@ -172,6 +175,12 @@ def _lock_options(base: str, properties: Mapping[str, str]) -> LockOptions:
     if region := os.environ.get("AWS_REGION"):  # as Hudi infers it
         known[REGION] = region
     return LockOptions.from_properties({**known, **properties}, base=base)
+
+
+def usual_services() -> dict[str, str]:
+    """What the environment says about services beside commits, where nobody else says it."""
+    word = os.environ.get(SERVICES_VARIABLE, "").strip()
+    return {BESIDE_COMMITS: word} if word else {}
 
 
 def as_text(properties: Mapping[str, object] | None) -> dict[str, str]:

@@ -165,7 +165,7 @@ def _properties(
         passed.setdefault(GROUP_BYTES, str(megabytes * 1024 * 1024))
     for key, value in _SERVICE_DEFAULTS:
         passed.setdefault(key, value)
-    passed.setdefault(core.SERVICES_AUTOMATIC, "true")
+    passed.setdefault(core.BESIDE_COMMITS, "ON")
     if table.get(ORDERING_FIELDS) == NO_ORDERING:
         table[ORDERING_FIELDS] = ""
     return table, given, passed

@@ -41,7 +41,7 @@ from mainstem.options.reading import (
     DATA_SKIPPING,
 )
 from mainstem.options.services import (
-    SERVICES_AUTOMATIC,
+    BESIDE_COMMITS,
 )
 from mainstem.options.tables import (
     LOCAL_ZONE,
@@ -75,6 +75,7 @@ from mainstem.options.writing import (
 
 __all__ = [
     "AHEAD_MS",
+    "BESIDE_COMMITS",
     "BLOCK_FORMAT",
     "BLOOM_GROUPS",
     "CLOCK_OFFSET",
@@ -105,7 +106,6 @@ __all__ = [
     "RECORD_GROUPS_MIN",
     "RECORD_GROUP_BYTES",
     "RECORD_GROWTH",
-    "SERVICES_AUTOMATIC",
     "SHARED",
     "SKEW_MS",
     "STATS_COLUMNS",

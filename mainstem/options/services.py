@@ -15,9 +15,10 @@ _TRIGGERS = (
 # -- when ----------------------------------------------------------------------------------------------
 
 ENABLED = Flag("hoodie.table.services.enabled", True, read_by=_RUN, says="false switches all services off.")
-SERVICES_AUTOMATIC = Flag(
-    "hoodie.mainstem.services.automatic", False, read_by=_RUN,
-    says="Services run beside commits as Hudi's defaults say; true in streams.",
+BESIDE_COMMITS = Choice(
+    "hoodie.mainstem.services", "AUTO", ("AUTO", "ON", "OFF"), read_by=_RUN,
+    says="Whether services that nobody asked for run in a thread beside commits. AUTO: while no other engine"
+    " writes the table; ON, the default of streams: as Hudi's defaults say; OFF: they are left to others.",
 )  # fmt: skip
 COMPACT_INLINE = Flag(
     "hoodie.compact.inline", False, read_by=_RUN, says="A commit compacts if that is due, and waits for it."
@@ -67,7 +68,6 @@ LOG_COMPACT_INLINE = Flag(
 RUN_KEYS: tuple[Flag, ...] = (
     ENABLED, COMPACT_INLINE, SCHEDULE_INLINE, COMPACT_ASYNC, STREAMING_OFF, FLINK_SCHEDULE, FLINK_COMPACT,
     CLEAN, CLEAN_ASYNC, FLINK_CLEAN, ARCHIVE, ARCHIVE_ASYNC, LOG_COMPACT, LOG_COMPACT_INLINE,
-    SERVICES_AUTOMATIC,
 )  # fmt: skip
 
 # -- compaction ------------------------------------------------------------------------------------------

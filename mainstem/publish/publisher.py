@@ -193,7 +193,7 @@ def _changed(before: ActiveTimeline, after: ActiveTimeline) -> bool:
     names = [{i.file_name for i in timeline.completed} for timeline in (before, after)]
     if names[0] != names[1]:
         return True
-    new = map(parse_instant, after.names - before.names)
+    new = map(parse_instant, after.since(before))
     return any(i is not None and i.state == REQUESTED and i.action != DELTACOMMIT for i in new)
 
 
@@ -763,7 +763,7 @@ def _overtaken(time: str, before: ActiveTimeline, after: ActiveTimeline) -> bool
 
     Writes that have only begun do not count: they are not published.
     """
-    for instant in map(parse_instant, after.names - before.names):
+    for instant in map(parse_instant, after.since(before)):
         if instant is None or (instant.action == DELTACOMMIT and not instant.is_completed):
             continue
         if max(instant.requested, instant.completion or "") >= time:

@@ -19,7 +19,7 @@ from mainstem.services import (
     compaction,
     log_compaction,
 )
-from mainstem.services.archive_plan import ArchiveOptions
+from mainstem.services.archive_plan import ArchiveOptions, Subject
 from mainstem.services.background import Background
 from mainstem.services.clean_plan import CleanOptions, Frees
 from mainstem.services.compaction_plan import CompactionOptions
@@ -205,7 +205,9 @@ class Due:
         return compaction_trigger.commits_since(timeline, max(last, *planned, "")) >= self._log_blocks
 
     def _grew_long(self, timeline: ActiveTimeline) -> bool:
-        return self._archive is not None and archive_plan.is_due(timeline, self._archive, self._now())
+        if self._archive is None or Subject(self._ctx, self._archive).rests:
+            return False
+        return archive_plan.is_due(timeline, self._archive, self._now())
 
     def _frees_files(self, timeline: ActiveTimeline) -> bool:
         if cleaning.pending(timeline):

@@ -18,6 +18,8 @@ from mainstem.forks import Mutex, told_of_forks
 
 #: how long the current step may still take when the process ends
 LAST_STEP_S = 60.0
+# In so many parts is the time divided that work may go on before that.
+_GRACE_PARTS = 40
 #: when woken by commits: how often a failed round is repeated before the next commit, and the first pause
 RETRIES = 5
 RETRY_S = 2.0
@@ -32,12 +34,14 @@ class Background:
     Without ``every_s`` the thread exists only while there is work.
     """
 
-    def __init__(self, work: Work, *, every_s: float | None = None) -> None:
+    def __init__(self, work: Work, *, every_s: float | None = None, grace_s: float = 0.0) -> None:
+        """``grace_s``: how long the work may go on, when the process ends, before it is told to stop."""
         number = isinstance(every_s, (int, float)) and not isinstance(every_s, bool)
         if every_s is not None and not (number and 0 < every_s <= threading.TIMEOUT_MAX):
             raise Invalid(f"pause between rounds: {every_s!r}, expected a number of seconds above 0")
         self._work = work
         self._every_s = every_s
+        self.grace_s = grace_s
         self._mutex = Mutex()
         self.after_fork()
         told_of_forks(self)
@@ -64,9 +68,10 @@ class Background:
                 self._thread.start()
 
     def wake(self) -> None:
-        """Run a round now, or as soon as the current one has ended."""
-        self._woken.set()
-        self.start()
+        """Run a round now, or as soon as the current one has ended; none once the process is ending."""
+        if not _ending.is_set():
+            self._woken.set()
+            self.start()
 
     def here(self, rounds: int | None = None) -> None:
         """Run rounds in the calling thread until ``stop`` (called by a signal handler or another thread)."""
@@ -77,6 +82,14 @@ class Background:
             if left == 0:
                 return
             self._stopped.wait(self._every_s)
+
+    def ended(self, timeout_s: float) -> bool:
+        """Whether the thread has nothing left to do, or ends within ``timeout_s``."""
+        thread = self._thread
+        if thread is None or thread is threading.current_thread():
+            return True
+        thread.join(timeout_s)
+        return not thread.is_alive()
 
     def stop(self, timeout_s: float | None = LAST_STEP_S) -> bool:
         """End after the current step; False if that takes longer than ``timeout_s``."""
@@ -116,11 +129,23 @@ class Background:
 
 
 _known: weakref.WeakSet[Background] = weakref.WeakSet()
+#: the process ends
+_ending = threading.Event()
 
 
 def _stop_all() -> None:
-    """Stop all threads: one killed inside a library as the interpreter ends may change the exit code."""
+    """Stop all threads: one killed inside a library as the interpreter ends may change the exit code.
+
+    They are daemons all the same, so that none can keep the process alive: an interrupt, or a step longer
+    than ``LAST_STEP_S``, ends the wait. Whoever is cut off leaves a plan that others execute.
+    """
+    _ending.set()
     running = list(_known)
+    graceful = [one for one in running if one.grace_s]
+    for _ in range(_GRACE_PARTS):
+        graceful = [one for one in graceful if not one.ended(0)]
+        if graceful:
+            graceful[0].ended(graceful[0].grace_s / _GRACE_PARTS)
     for background in running:
         background.stop(0)
     for background in running:

@@ -105,10 +105,10 @@ class Round:
     """How a round runs.
 
     ``services``: these only. ``asked``: somebody named them, so they run whatever their switches say.
-    ``if_due``: each asks its trigger first. ``stopping``: asked between two steps. ``execute``: service
-    -> how to execute a plan of it, instead of in this thread. ``rebuild``: builds what was set aside of the
-    metadata table (``indexing.creating``). ``vectors``: refreshes vector indexes
-    (``vectors.index.lifecycle``).
+    ``if_due``: each asks its trigger first. ``stopping``: asked between two steps. ``may_plan``: whether a
+    service may plan now. ``execute``: service -> how to execute a plan of it, instead of in this thread.
+    ``rebuild``: builds what was set aside of the metadata table (``indexing.creating``). ``vectors``:
+    refreshes vector indexes (``vectors.index.lifecycle``).
     """
 
     services: tuple[str, ...] = SERVICES
@@ -116,6 +116,7 @@ class Round:
     if_due: bool = True
     progress: Progress = silent
     stopping: Callable[[], bool] = lambda: False
+    may_plan: Callable[[str], bool] = lambda service: True
     execute: Mapping[str, Execute] = field(default_factory=dict)
     rebuild: Callable[[WriterContext], Iterable[Result]] = lambda ctx: ()
     vectors: RefreshVectors = lambda ctx, if_due, progress: ()
@@ -182,7 +183,7 @@ class Round:
         plans = self.asked or service != COMPACTION or options.plans
         if executes:
             yield from self._executed(ctx, service, module.pending(ctx.publisher.timeline()))
-        if self.stopping() or not plans:
+        if self.stopping() or not plans or not self.may_plan(service):
             return
         time = module.schedule(ctx, if_due=self.if_due)
         if time is not None and executes:

@@ -7,13 +7,18 @@ Three ways to run a service, and the options that choose among them:
   after a commit  the writer that committed runs it and waits (Hudi's "inline")
   beside commits  a thread of the writer's process runs it, woken by commits; the writer never waits
 
-Hudi runs cleaning and archiving in every writer unless told not to. Here a plain writer does no unrequested
-work after or beside its commits: a switch counts there only if it was *set*, by the caller or in the table's
-properties. The metadata table's own services are the exception: they run after each commit that makes them
-due, as Hudi's do, because without them the data table's timeline cannot be archived. With
-``hoodie.mainstem.services.automatic=true``, the default for streams only, Hudi's defaults hold, and services
-that Hudi would run after a commit run beside it. Writers that compact, after or beside their commits, also
-refresh vector indexes beside them.
+Hudi runs cleaning and archiving in every writer unless told not to. Here a switch counts as a request only if
+it was *set*, by the caller or in the table's properties; what nobody set is decided by
+``hoodie.mainstem.services``:
+
+  AUTO  the default: compaction, cleaning and archiving run *gently* beside commits
+        (``services.beside_commits``), while no other engine writes the table
+  ON    the default of streams: Hudi's defaults hold, and what Hudi would run after a commit runs beside it
+  OFF   nothing runs that was not requested
+
+The metadata table's own services are the exception: they run after each commit that makes them due, as Hudi's
+do, because without them the data table's timeline cannot be archived. Writers that compact, after or beside
+their commits, also refresh vector indexes beside them.
 """
 
 from __future__ import annotations
@@ -26,6 +31,7 @@ from mainstem.metadata.metadata_partitions import has_metadata
 from mainstem.options.services import (
     ARCHIVE,
     ARCHIVE_ASYNC,
+    BESIDE_COMMITS,
     CLEAN,
     CLEAN_ASYNC,
     COMPACT_ASYNC,
@@ -38,7 +44,6 @@ from mainstem.options.services import (
     LOG_COMPACT_INLINE,
     RUN_KEYS,
     SCHEDULE_INLINE,
-    SERVICES_AUTOMATIC,
     STREAMING_OFF,
 )
 
@@ -55,7 +60,7 @@ class RunOptions:
     ``off``: service -> the switch that keeps it out of rounds. ``plans`` and ``executes``: whether
     compactions are planned, and planned ones executed. ``after`` and ``beside``: the services that a
     commit runs, and those that it wakes; ``after_plans``: a commit plans a compaction and leaves its
-    execution to others.
+    execution to others. ``gently``: services that it wakes although nobody asked for them.
     """
 
     off: Mapping[str, str]
@@ -64,10 +69,11 @@ class RunOptions:
     after: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
     after_plans: bool = False
+    gently: tuple[str, ...] = ()
 
     @property
     def at_commits(self) -> bool:
-        """Whether commits have anything to do with services."""
+        """Whether commits run or wake services that somebody asked for."""
         return bool(self.after or self.beside or self.after_plans)
 
     def with_metadata(self) -> RunOptions:
@@ -92,6 +98,7 @@ class RunOptions:
             after=switches.after(),
             beside=switches.beside(),
             after_plans=switches.on(ENABLED, True) and switches.on(SCHEDULE_INLINE),
+            gently=switches.gently(),
         )
 
 
@@ -102,7 +109,8 @@ class _Switches:
         given = [switch for switch in RUN_KEYS if switch.found_as(properties) in properties]
         found: dict[str, bool] = {switch: switch.read(properties) for switch in given}
         self._found = found
-        self._automatic = found.get(SERVICES_AUTOMATIC, False)
+        word = BESIDE_COMMITS.read(properties)
+        self._automatic, self._gentle = word == "ON", word == "AUTO"
         self._has_metadata = has_metadata(properties)
 
     def on(self, key: str, default: bool = False) -> bool:
@@ -150,6 +158,17 @@ class _Switches:
         }
         left_out = {*self.off(), *self.after()}
         return tuple(s for s in SERVICES if chosen.get(s) and s not in left_out)
+
+    def gently(self) -> tuple[str, ...]:
+        if not self._gentle:
+            return ()
+        left_out = {*self.off(), *self.after(), *self.beside()}
+        if self.on(SCHEDULE_INLINE):
+            left_out.add(COMPACTION)  # its execution is left to others
+        chosen = [s for s in (COMPACTION, CLEANING, ARCHIVING) if s not in left_out]
+        if COMPACTION in chosen and VECTORS not in left_out:
+            chosen.append(VECTORS)
+        return tuple(chosen)
 
     def _wanted(self, service: str, key: str) -> bool:
         return service not in self.off() and self.on(key, self._automatic)

@@ -27,7 +27,7 @@ from mainstem.errors import (
     Unavailable,
     Unsupported,
 )
-from mainstem.options import SERVICES_AUTOMATIC
+from mainstem.options import BESIDE_COMMITS
 from mainstem.options.engines import IDENTIFIER, ORDINAL
 from mainstem.spark.batch_ids import GuardIds, guard_ids, in_driver, looks
 from mainstem.spark.options import WriteOptions
@@ -139,7 +139,7 @@ def use_session(session: SparkSession) -> None:
 
 def _beside_services(options: WriteOptions) -> WriteOptions:
     """Options with table services on by default, as in Hudi's streaming sink."""
-    return replace(options, passed={SERVICES_AUTOMATIC: "true", **options.passed})
+    return replace(options, passed={BESIDE_COMMITS: "ON", **options.passed})
 
 
 def _check_output_mode(mode: str) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import uuid
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -31,6 +31,7 @@ from mainstem.api.given_options import check_no_overwrite
 from mainstem.api.job_table import open_for_job, open_or_create
 from mainstem.errors import Invalid, Unsupported
 from mainstem.options.engines import OPERATION
+from mainstem.options.services import BESIDE_COMMITS
 from mainstem.spark.batch_ids import guard_ids, in_task, looks
 from mainstem.spark.jobs import SharedJob, job_name
 from mainstem.spark.options import ReadOptions, WriteOptions
@@ -108,7 +109,7 @@ class MainstemSource(DataSource):
                 f'mode("overwrite") is not supported {_IN_TASKS}: use mainstem.spark.write_batch with'
                 f' {OPERATION}=insert_overwrite_table, or mode("append"), which upserts by record key'
             )
-        options = WriteOptions.parse(dict(self.options), below=self.below)
+        options = _without_a_thread(WriteOptions.parse(dict(self.options), below=self.below))
         check_no_overwrite(options.operation, _IN_TASKS)
         open_for_job(options, arrow_schema(schema, nullable=True)).writer_context()
         return _BatchWriter(options, schema, uuid.uuid4().hex)
@@ -120,7 +121,7 @@ class MainstemSource(DataSource):
                 "output mode complete is not supported: it would replace the whole table in every"
                 " batch; use append, or write_stream with output mode update"
             )
-        options = WriteOptions.parse(dict(self.options), below=self.below)
+        options = _without_a_thread(WriteOptions.parse(dict(self.options), below=self.below))
         check_no_overwrite(options.operation, "of a stream would be done again in each batch")
         open_for_job(options, arrow_schema(schema, nullable=True))
         return _StreamWriter(options, schema)
@@ -184,6 +185,11 @@ def _write_part(
             return _Written(job, None)
         result, _ = write_partition(state.spec, chain([first], batches))
     return _Written(job, result)
+
+
+def _without_a_thread(options: WriteOptions) -> WriteOptions:
+    """A worker that commits may end at once: services beside its commits would hold it up."""
+    return replace(options, passed={BESIDE_COMMITS: "OFF", **options.passed})
 
 
 def _publish(

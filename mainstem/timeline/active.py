@@ -6,7 +6,7 @@ It reads names only: a completed file's name carries its completion time, so no 
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
 
@@ -26,6 +26,9 @@ from mainstem.timeline.instant import (
     parse_instant,
     state_rank,
 )
+
+# How many names are compared at once, at first and at most, and beyond how many changes sets are made.
+_RUN, _RUN_MAX, _CHANGES_MAX = 64, 1 << 15, 1000
 
 
 def _place(instant: Instant) -> tuple[str, str]:
@@ -58,6 +61,8 @@ class ActiveTimeline:
         self._fresh = fresh
         # Not the view itself: a chain of views would keep every earlier one alive.
         self._before = None if before is None else (before._done, before._open, before.completed)
+        # Names of the view before this one, by which ``since`` knows it.
+        self._names_before = None if before is None or fresh is None else before.names
         # The names that ``before`` does not show.
         self._added = self.names if before is None or fresh is None else fresh
 
@@ -182,13 +187,22 @@ class ActiveTimeline:
         """File name of the completed instant that comes last; "" if none is completed."""
         return self.completed[-1].file_name if self.completed else ""
 
+    def since(self, before: ActiveTimeline) -> frozenset[str]:
+        """The names that this listing shows and an earlier one does not."""
+        if before.names is self.names:
+            return frozenset()
+        return self._added if before.names is self._names_before else self.names - before.names
+
     def has(self, name: str) -> bool:
         """Whether the timeline shows a file of this name."""
         return name in self.names
 
     def with_file(self, name: str) -> ActiveTimeline:
         """The same listing plus one file that was published since."""
-        return ActiveTimeline(self.names | {name}, self._parsed)
+        fresh = frozenset([name])
+        if name in self.names:
+            return self
+        return ActiveTimeline(self.names | fresh, self._parsed, self.newest_time, fresh, self)
 
     def without(self, names: Iterable[str]) -> ActiveTimeline:
         """The same listing without some files."""
@@ -206,12 +220,22 @@ class TimelineReader:
     def __init__(self, storage: Storage, folder: str = paths.TIMELINE) -> None:
         self._storage = storage
         self._folder = folder
-        self._last = ActiveTimeline((), {})
+        # The last listing, and its names in their order, each once (None if that is not known). They change
+        # in one step, since threads share a reader.
+        self._seen: tuple[ActiveTimeline, list[str] | None] = (ActiveTimeline((), {}), None)
 
     def load(self, listed: Iterable[str] | None = None) -> ActiveTimeline:
         """List the timeline now, unless it was just ``listed``. Raises ``CorruptTable`` if its folder, which
         every table has, is gone."""
-        names = frozenset(self._storage.names(self._folder) if listed is None else listed)
+        found = list(self._storage.names(self._folder) if listed is None else listed)
+        last, ordered = self._seen
+        changes = None if ordered is None else differences(ordered, found, last.names)
+        if changes is None:
+            names = frozenset(found)
+            fresh = names - last.names
+        else:
+            fresh, gone = changes
+            names = last.names if not (fresh or gone) else (last.names - gone if gone else last.names) | fresh
         if not names and self._folder == paths.TIMELINE and self._is_gone():
             raise CorruptTable(
                 "the timeline's folder is gone, which says which data files are committed; restore it from a"
@@ -219,36 +243,74 @@ class TimelineReader:
                 path=self._folder,
                 table=self._storage.base,
             )
-        last = self._last
-        if names == last.names:
+        in_order = found if len(found) == len(names) else None
+        if not fresh and len(names) == len(last.names):
+            self._seen = last, in_order
             return last
         known = last._parsed
         if len(known) > 4 * len(names) + 1000:  # archived names must not pile up
             known = {}
         # Never below a time seen before, even if that instant was rolled back since: this is only safer.
-        fresh = names - last.names if last.names else None
-        before = last if fresh is not None and len(names) == len(last.names) + len(fresh) else None
-        self._last = ActiveTimeline(names, known, last.newest_time, fresh, before)
-        return self._last
+        before = last if last.names and len(names) == len(last.names) + len(fresh) else None
+        view = ActiveTimeline(names, known, last.newest_time, fresh if last.names else None, before)
+        self._seen = view, in_order
+        return view
 
     @property
     def last(self) -> ActiveTimeline:
         """The last listing, with what was noted since; it is empty before the first one."""
-        return self._last
+        return self._seen[0]
 
     def noted(self, name: str) -> ActiveTimeline:
         """The last listing with a file that was published since."""
-        last = self._last
+        last = self.last
         if name not in last.names:
             fresh = frozenset([name])
-            self._last = ActiveTimeline(last.names | fresh, last._parsed, last.newest_time, fresh, last)
-        return self._last
+            last = ActiveTimeline(last.names | fresh, last._parsed, last.newest_time, fresh, last)
+            self._seen = last, None
+        return last
 
     def _is_gone(self) -> bool:
         if has_swaps(self._storage):  # an object store has no empty folders
             return False
         there = self._storage.stat(self._folder) is not None
         return not there and self._storage.stat(paths.PROPERTIES) is not None
+
+
+def differences(
+    before: Sequence[str], now: Sequence[str], known: frozenset[str]
+) -> tuple[frozenset[str], frozenset[str]] | None:
+    """(names that only ``now`` holds, names that only ``before`` holds); None if that does not show quickly.
+
+    Two listings of a folder in which little changed mostly agree in their order, too. Then long runs are
+    compared at once, and no set of all names is made: of 90,000 that is the greater part of the work besides
+    listing them. ``known``: the names of ``before``, which holds each once.
+    """
+    fresh: list[str] = []
+    gone: list[str] = []
+    i, j, run = 0, 0, _RUN
+    while i < len(before) and j < len(now):
+        n = min(run, len(before) - i, len(now) - j)
+        if before[i : i + n] == now[j : j + n]:
+            i, j, run = i + n, j + n, min(run * 2, _RUN_MAX)
+        elif n > 1:
+            run = max(1, n // 8)
+        else:
+            # A name of ``now`` is passed over only if it is new. So one that is known but stands elsewhere
+            # than before is never passed: then what is left of ``before`` is used up, and nothing is said.
+            if now[j] not in known:
+                fresh.append(now[j])
+                j += 1
+            else:
+                gone.append(before[i])
+                i += 1
+            if len(fresh) + len(gone) > _CHANGES_MAX:
+                return None
+            run = _RUN
+    rest = now[j:]
+    if len(rest) > _CHANGES_MAX or not known.isdisjoint(rest):
+        return None
+    return frozenset([*fresh, *rest]), frozenset([*gone, *before[i:]])
 
 
 def load_timeline(storage: Storage, folder: str = paths.TIMELINE) -> ActiveTimeline:

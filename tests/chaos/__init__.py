@@ -16,3 +16,5 @@ in an object store that does.
     checks          what must hold at the end, from journals and files
     run             the command, and the score that it prints
 """
+
+from tests import quiet_writers  # noqa: F401

@@ -193,7 +193,7 @@ def spark_writer(place: Place, name: str, properties: dict) -> Actor:
     """A Spark driver with one streaming query."""
     options = {
         "hoodie.datasource.write.streaming.checkpoint.identifier": name,
-        "hoodie.mainstem.services.automatic": "false",  # they have processes of their own here
+        "hoodie.mainstem.services": "off",  # they have processes of their own here
         **{key: value for key, value in properties.items() if key != "hoodie.mainstem.fsync"},
     }
     given = {

@@ -18,6 +18,7 @@ from unittest.mock import patch
 from mainstem.storage import backends
 from mainstem.storage.location import Location
 from mainstem.storage.protocol import Storage
+from tests import quiet_writers  # noqa: F401
 from tests.publish.renaming_store import renaming_store
 from tests.storage.folder_objects import folder_objects
 

@@ -1,0 +1,1 @@
+from tests import quiet_writers  # noqa: F401

@@ -7,6 +7,7 @@ over all parsed names; a count of the names that are parsed on a timeline of com
 from __future__ import annotations
 
 from itertools import accumulate
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -107,3 +108,62 @@ def test_files_of_earlier_states_of_completed_instants_are_not_parsed(monkeypatc
     assert reader.load().pending == [] and len(calls) == 1000
     storage.listed.remove(done)  # rolled back: what was hidden behind it is shown again
     assert [i.requested for i in reader.load().pending] == [str(time)]
+
+
+def changed(random, names, fresh, gone):
+    """A listing in which some names are gone and others are new, at any place."""
+    left = [name for name in names if name not in gone]
+    for name in fresh:
+        left.insert(random.randrange(len(left) + 1), name)
+    return left
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_what_two_listings_differ_in_is_found_whatever_their_order(seed):
+    random = Random(seed)
+    before = [f"{n}.deltacommit" for n in random.sample(range(10**6), random.choice((0, 1, 5, 300, 4000)))]
+    gone = set(random.sample(before, min(len(before), random.choice((0, 0, 1, 3)))))
+    fresh = [f"{n}.fresh" for n in range(random.choice((0, 1, 2, 40)))]
+    now = changed(random, before, fresh, gone)
+    kind = random.choice(("same order", "same order", "one moved", "shuffled", "one twice", "new twice"))
+    if now and kind == "one moved":
+        now.insert(random.randrange(len(now)), now.pop(random.randrange(len(now))))
+    elif kind == "shuffled":
+        random.shuffle(now)
+    elif now and kind == "one twice":
+        now.insert(random.randrange(len(now)), random.choice(now))
+    elif kind == "new twice":
+        now = changed(random, now, fresh, set())
+    found = active.differences(before, now, frozenset(before))
+    if found is None:
+        assert kind not in ("same order", "new twice")
+    else:
+        assert found == (frozenset(now) - frozenset(before), frozenset(before) - frozenset(now))
+
+
+def test_listings_that_differ_in_much_are_compared_as_sets():
+    before = [f"{n}.clean" for n in range(3000)]
+    assert active.differences(before, before[:10], frozenset(before)) == (frozenset(), frozenset(before[10:]))
+    assert active.differences(before, [f"x{name}" for name in before], frozenset(before)) is None
+
+
+def test_a_reader_finds_what_came_and_went_among_thousands_of_names():
+    random, folder = Random(7), Folder()
+    folder.listed = [f"2026010100{n:07}.deltacommit.requested" for n in random.sample(range(10**6), 3000)]
+    reader = TimelineReader(folder)
+    for step in range(1, 201):
+        known = reader.last
+        gone = set(random.sample(folder.listed, random.choice((0, 0, 1))))
+        fresh = [f"2026010200{step:07}_2026010200{step:07}.deltacommit"] * random.choice((0, 1, 1))
+        if random.random() < 0.1:
+            random.shuffle(folder.listed)
+        if random.random() < 0.2:
+            reader.noted(f"2026010300{step:07}_2026010300{step:07}.clean")
+            known = reader.last
+        folder.listed = changed(random, folder.listed, fresh, gone)
+        view = reader.load()
+        assert view.names == frozenset(folder.listed)
+        assert view.since(known) == view.names - known.names
+        fresh_view = TimelineReader(folder).load()
+        assert view.completed == fresh_view.completed and view.pending == fresh_view.pending
+        assert view.with_file("20260105000000000_20260105000000001.commit").completed[-1].action == "commit"

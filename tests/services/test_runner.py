@@ -203,24 +203,24 @@ def test_one_job_plans_and_another_executes(path: Path) -> None:
         ("hoodie.log.compaction.inline=true", "log-compact", ""),
         ("hoodie.log.compaction.enable=true", "", "log-compact"),
         ("hoodie.datasource.compaction.async.enable=true", "", "compact vectors"),
-        ("hoodie.mainstem.services.automatic=true", "", "compact clean archive vectors"),
+        ("hoodie.mainstem.services=on", "", "compact clean archive vectors"),
         (
-            "hoodie.mainstem.services.automatic=true hoodie.compact.inline=true", "compact",
+            "hoodie.mainstem.services=on hoodie.compact.inline=true", "compact",
             "clean archive vectors",
         ),
         (
-            "hoodie.mainstem.services.automatic=true hoodie.clean.async=false", "clean",
+            "hoodie.mainstem.services=on hoodie.clean.async=false", "clean",
             "compact archive vectors",
         ),
         (
-            "hoodie.mainstem.services.automatic=true clean.async.enabled=false", "",
+            "hoodie.mainstem.services=on clean.async.enabled=false", "",
             "compact archive vectors",
         ),
         (
-            "hoodie.mainstem.services.automatic=true hoodie.datasource.compaction.async.enable=false", "",
+            "hoodie.mainstem.services=on hoodie.datasource.compaction.async.enable=false", "",
             "clean archive vectors",
         ),
-        ("hoodie.mainstem.services.automatic=true hoodie.table.services.enabled=false", "", ""),
+        ("hoodie.mainstem.services=on hoodie.table.services.enabled=false", "", ""),
         ("hoodie.compact.inline=true hoodie.table.services.enabled=false", "", ""),
     ],
 )  # fmt: skip
@@ -345,7 +345,7 @@ def test_a_failing_service_is_a_warning_and_the_commit_stands(path: Path, monkey
 
 
 def test_a_thread_that_cannot_be_started_is_a_warning_and_the_commit_stands(path: Path, monkeypatch) -> None:
-    table = opened(path, hoodie__mainstem__services__automatic=True)
+    table = opened(path, hoodie__mainstem__services="on")
     monkeypatch.setattr(Background, "start", Fails())
     with pytest.warns(ServiceWarning, match="could not be started: the disk is away"):
         assert commit(table, 2) == ["committed"] * 2
@@ -367,7 +367,7 @@ def test_to_know_that_nothing_is_due_takes_no_look_at_storage(path: Path) -> Non
 
 @pytest.mark.supports("Services", "services beside commits, in a thread of the writer")
 def test_commits_go_on_while_a_service_beside_them_stands_still(path: Path, monkeypatch) -> None:
-    table = opened(path, hoodie__mainstem__services__automatic=True)
+    table = opened(path, hoodie__mainstem__services="on")
     entered, leave = threading.Event(), threading.Event()
     real = compaction.execute
 
@@ -463,7 +463,7 @@ def slow(*args, **how):
     time.sleep(0.5)
     return execute(*args, **how)
 compaction.execute = slow
-table = mainstem.open_table(sys.argv[1], {"hoodie.mainstem.services.automatic": True})
+table = mainstem.open_table(sys.argv[1], {"hoodie.mainstem.services": "on"})
 for ts in range(5):
     table.upsert(pa.table({"id": ["a"], "ts": [ts]}))
 began.wait()

@@ -18,3 +18,5 @@ killed or handed an error; the same seed gives the same run, call by call, in ev
 ``python -m tests.sim.run --seconds 60 --seed 0`` searches, with ``--body store`` on an object store; a
 failing seed is printed with the line that replays it.
 """
+
+from tests import quiet_writers  # noqa: F401

@@ -181,10 +181,12 @@ def test_writes_inside_foreach_batch_have_services_beside_them_too(spark, tmp_pa
     assert query.exception() is None
 
 
-@pytest.mark.parametrize("off", ["hoodie.table.services.enabled", "hoodie.mainstem.services.automatic"])
+@pytest.mark.parametrize(
+    "off", [{"hoodie.table.services.enabled": False}, {"hoodie.mainstem.services": "off"}], ids=str
+)
 def test_a_stream_whose_options_switch_services_off_has_none(spark, tmp_path, off):
     path = tmp_path / "t"
-    query = stream(spark, path, tmp_path / "c", {off: False})
+    query = stream(spark, path, tmp_path / "c", off)
     try:
         eventually(lambda: (exists(location_of(path)) and len(actions(path)) >= 5) or query.exception())
     finally:

@@ -29,6 +29,7 @@ from typing import Any
 import pytest
 
 import mainstem
+from tests import quiet_writers  # noqa: F401
 from tests.hudi_rs.reading import read as read_with_hudi_rs
 from tests.servers.machines import LOCKS, STORE, Machine, Machines
 from tests.servers.object_stores import Minio
