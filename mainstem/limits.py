@@ -11,6 +11,8 @@ TIMELINE_FILE_BYTES_MAX = 256 * MIB
 # hoodie.properties, partition metafiles, lock files, manifests.
 PROPERTIES_BYTES_MAX = 4 * MIB
 LOCK_FILE_BYTES_MAX = 64 * KIB
+# A file of many markers: a line of some hundred bytes for each file of a transaction.
+MARKERS_BYTES_MAX = 64 * MIB
 # A heartbeat file holds one line; Java's are empty.
 HEARTBEAT_BYTES_MAX = 4 * KIB
 # The expiry that it may promise: the least and the most that the options for interval and misses allow.

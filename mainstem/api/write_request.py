@@ -4,6 +4,7 @@ options."""
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mainstem.errors import Invalid, Unsupported
@@ -15,6 +16,7 @@ from mainstem.options.writing import LAYOUT_OPTIONS
 if TYPE_CHECKING:
     from mainstem.api.opened_table import OpenedTable
     from mainstem.merge.rules import MergeRules
+    from mainstem.metadata.fixed_column_types import HeldColumns
     from mainstem.writers.context import WriterContext
     from mainstem.writers.write_spec import WriteSpec
 
@@ -30,7 +32,6 @@ def write_spec(opened: OpenedTable, ctx: WriterContext, operation: str) -> Write
     from mainstem.layout.key_generator import KeyGenerator
     from mainstem.layout.schema_fit import arrow_user_schema, log_schema
     from mainstem.merge.rules import merge_rules
-    from mainstem.metadata.fixed_column_types import held_columns
     from mainstem.readers.planning.query_schema import schema_text
     from mainstem.readers.planning.table_state import TableState
     from mainstem.writers.transaction_schema import fills_missing
@@ -53,6 +54,8 @@ def write_spec(opened: OpenedTable, ctx: WriterContext, operation: str) -> Write
     user_schema = ctx.own_schema_in(timeline)
     if user_schema is None:
         user_schema = schema_text(TableState.of(ctx.seams.storage, opened.config, timeline))
+    if ctx.keys_agreed and (planned := _as_before(ctx, operation, user_schema)) is not None:
+        return replace(planned, planned_on=timeline.newest_completed)
     arrow = arrow_user_schema(user_schema)
     for role, names in (
         ("record key", config.record_key),
@@ -71,11 +74,9 @@ def write_spec(opened: OpenedTable, ctx: WriterContext, operation: str) -> Write
         check_key_encoding(ctx.seams.storage, config)
         ctx.keys_agreed = True
     keys.check_schema(arrow)
-    if not ctx.publisher.remembers or ctx.last_read is None:
-        ctx.reread_config()
-    held = held_columns(ctx.seams.storage, ctx.newest_properties)
+    held = _looked_up(ctx)
     blocks_schema = log_schema(user_schema, config.name)
-    return WriteSpec(
+    spec = ctx.planned[operation] = WriteSpec(
         location=opened.seams.storage.location,
         instant="",
         operation=operation,
@@ -97,6 +98,25 @@ def write_spec(opened: OpenedTable, ctx: WriterContext, operation: str) -> Write
         planned_on=timeline.newest_completed,
         whole_numbers=held.whole,
     )
+    return spec
+
+
+def _as_before(ctx: WriterContext, operation: str, user_schema: str) -> WriteSpec | None:
+    """The spec of this operation's latest write, if nothing that it was made from has changed."""
+    before = ctx.planned.get(operation)
+    if before is None or before.user_schema != user_schema:
+        return None
+    held = _looked_up(ctx)
+    return before if (before.never_widened, before.whole_numbers) == (held.kept, held.whole) else None
+
+
+def _looked_up(ctx: WriterContext) -> HeldColumns:
+    """Check that the properties are those that the table was opened with, and look what its indexes hold."""
+    from mainstem.metadata.fixed_column_types import held_columns
+
+    if not ctx.publisher.remembers or ctx.last_read is None:
+        ctx.reread_config()
+    return held_columns(ctx.seams.storage, ctx.newest_properties)
 
 
 def _check_update_columns(opened: OpenedTable, rules: MergeRules) -> None:

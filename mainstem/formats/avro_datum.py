@@ -38,6 +38,49 @@ def datum_writer(schema_text: str) -> Callable[[Mapping[str, Any]], bytes]:
     return encode
 
 
+class Encoded(bytes):
+    """A record that is encoded already; a writer takes it where it takes that record's values."""
+
+
+def writer_of_some(
+    schema_text: str, name: str, constant: Mapping[str, Any]
+) -> Callable[[Mapping[str, Any]], Encoded]:
+    """A function that encodes the schema's record ``name``, whose ``constant`` fields are encoded here, once
+    for all. Raises ``Unsupported`` as ``datum_writer``."""
+    tree, named = json.loads(schema_text), dict[str, Put]()
+    _put(tree, named, "record")
+    pieces: list[tuple[bytes, str, Any, Put]] = []
+    literal = bytearray()
+    for field in _record_in(tree, name)["fields"]:
+        put, default = _put(field["type"], named, field["name"]), field.get("default")
+        if field["name"] in constant:
+            put(constant[field["name"]], literal)
+        else:
+            pieces.append((bytes(literal), field["name"], default, put))
+            literal.clear()
+    last = bytes(literal)
+
+    def encode(record: Mapping[str, Any]) -> Encoded:
+        out = bytearray()
+        for before, field, default, put in pieces:
+            out += before
+            put(record.get(field, default), out)
+        return Encoded(out + last)
+
+    return encode
+
+
+def _record_in(node: Any, name: str) -> Any:
+    """The definition of a record in a schema; None if it has none."""
+    if isinstance(node, dict):
+        if node.get("type") == "record" and node["name"].rpartition(".")[2] == name:
+            return node
+        node = list(node.values())
+    if isinstance(node, list):
+        return next((found for part in node if (found := _record_in(part, name)) is not None), None)
+    return None
+
+
 def _put(node: Any, named: dict[str, Put], name: str) -> Put:
     if isinstance(node, list):
         return _put_union(node, named, name)
@@ -87,7 +130,10 @@ def _put_number_or_null(no: bytes, yes: bytes) -> Put:
 def _put_record(node: dict[str, Any], named: dict[str, Put]) -> Put:
     fields = [(f["name"], f.get("default"), _put(f["type"], named, f["name"])) for f in node["fields"]]
 
-    def write(item: Mapping[str, Any], out: bytearray) -> None:
+    def write(item: Mapping[str, Any] | Encoded, out: bytearray) -> None:
+        if isinstance(item, Encoded):
+            out += item
+            return
         get = item.get
         for name, default, put in fields:
             put(get(name, default), out)

@@ -8,6 +8,8 @@ a value are encoded and then spread among the null ones.
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 import numpy as np
 import pyarrow as pa
 
@@ -15,11 +17,13 @@ from mainstem.errors import Invalid
 from mainstem.formats.avro_fit import check_nulls, stored
 from mainstem.formats.avro_pieces import Pieces, binary, offsets_of
 from mainstem.formats.avro_put_flat import FLAT, branch, put_numbers, validity
+from mainstem.formats.avro_rows import zigzag
 from mainstem.formats.avro_schema import AvroType
 
 _KEY = AvroType("string")
 # Maps with up to this many entries are compared entry by entry; larger ones are sorted.
 _SMALL_MAP = 8
+_FEW_TEXTS = 16
 
 
 def missing(name: str) -> Invalid:
@@ -57,16 +61,20 @@ def _from_dictionary(
     values = column.dictionary
     if len(values) > len(column) or values.null_count or kind.kind not in ("string", "bytes"):
         return column.dictionary_decode()
-    if len(values) == 1 and column.null_count == 0:
-        framed, _ = encode_column(values, kind, name)
-        pieces.constant(framed.to_pybytes())
-        return None
-    if column.null_count and not kind.nullable:
+    nulls = column.null_count
+    if nulls and not kind.nullable:
         return column.dictionary_decode()
-    data, starts = encode_column(values, kind, name)
+    forms = _few_texts(values, kind)
+    if len(values) == 1 and not nulls:
+        pieces.constant(forms[0] if forms else encode_column(values, kind, name)[0].to_pybytes())
+        return None
+    if forms:
+        raw, starts = b"".join(forms), np.array([0, *accumulate(map(len, forms))], np.int32)
+    else:
+        data, starts = encode_column(values, kind, name)
+        raw = data.to_pybytes()
     indices = column.indices
-    raw = data.to_pybytes()
-    if column.null_count:
+    if nulls:
         indices = indices.cast(pa.int32()).fill_null(len(values))
         raw += bytes((kind.null_tag,))
         starts = np.append(starts, len(raw))
@@ -74,6 +82,19 @@ def _from_dictionary(
     taken = entries.take(indices)
     pieces.varying(taken, np.diff(offsets_of(taken)))
     return None
+
+
+def _few_texts(values: pa.Array, kind: AvroType) -> list[bytes] | None:
+    """The encoded forms of a few texts, such as partitions and file names, which do not repay the fixed cost
+    of columns. None if there are many, or if one is not UTF-8: then the columns' way names the column."""
+    if len(values) > _FEW_TEXTS or kind.kind != "string" or values.type != pa.string():
+        return None
+    try:
+        texts = [text.encode() for text in values.to_pylist()]
+    except UnicodeDecodeError:
+        return None
+    first = branch(kind)
+    return [first + zigzag(len(text)) + text for text in texts]
 
 
 def encode_column(column: pa.Array, kind: AvroType, name: str) -> tuple[pa.Buffer, np.ndarray]:

@@ -131,8 +131,13 @@ def record_keys(table: pa.Table | pa.RecordBatch, fields: Sequence[str], *, comp
 
 
 def _null_or_empty(texts: pa.Array) -> np.ndarray:
-    empty = pc.equal(texts, "")
-    return empty.fill_null(True).to_numpy(zero_copy_only=False)
+    if not len(texts):
+        return np.zeros(0, bool)
+    offsets = np.frombuffer(texts.buffers()[1], np.int32, len(texts) + 1, 4 * texts.offset)
+    empty = offsets[1:] == offsets[:-1]
+    if texts.null_count:  # Arrow allows bytes under a null
+        empty |= texts.is_null().to_numpy(zero_copy_only=False)
+    return empty
 
 
 def partition_paths(

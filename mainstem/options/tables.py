@@ -218,7 +218,8 @@ ADJUST_LOCK = Flag(
 )  # fmt: skip
 MARKERS_TYPE = Choice(
     "hoodie.write.markers.type", "direct", ("direct",), read_by=_ENGINES, only=("direct",),
-    why="markers are DIRECT", says="Always this value.",
+    why="mainstem has DIRECT markers, or one file of them for a single write of many files",
+    says="Always this value.",
 )  # fmt: skip
 TIMELINE_SERVER = Flag(
     "hoodie.embed.timeline.server", True, read_by=_ENGINES, only=("true", "false"),

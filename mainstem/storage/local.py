@@ -18,13 +18,13 @@ from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, TypeVar
 
 from mainstem.errors import CorruptTable
+from mainstem.storage.all_at_once import all_at_once
 from mainstem.storage.links import NotDurable
 from mainstem.storage.location import Location
 from mainstem.storage.one_by_one import create_each, delete_each
 from mainstem.storage.protocol import Content, FileInfo, Upload
 
 if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
     from types import TracebackType
 
     import pyarrow as pa
@@ -34,14 +34,10 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _IOV_MAX = 512
 _REMOVALS_MAX = 5
 _FOLDERS_MAX = 20
-# A journaling file system writes its journal once for all concurrent fsyncs: eight files in sequence cost
-# eight times as much as eight at once.
-_SYNC_THREADS = 8
 # Bytes per step of a copy.
 _PIECE = 16 * 1024 * 1024
 _WORK_THREADS_MAX = 8
 _LARGE_PAGE = 2 * 1024 * 1024
-_sync_threads: ThreadPoolExecutor | None = None
 _NAMELESS = os.O_WRONLY | os.O_CLOEXEC | getattr(os, "O_TMPFILE", 0)
 # Errors of systems without nameless files (older kernels read the flags differently), or that cannot link one
 # afterwards (no /proc, or no access to it).
@@ -49,48 +45,6 @@ _NO_NAMELESS = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS)
 _NOT_NAMED = (*_NO_NAMELESS, errno.EPERM, errno.EACCES, errno.EXDEV)
 _hidden = count(1)
 
-
-
-def _forget_threads() -> None:
-    global _sync_threads
-    _sync_threads = None
-
-
-if hasattr(os, "register_at_fork"):  # a forked child has no threads but the one that forked
-    os.register_at_fork(after_in_child=_forget_threads)
-
-
-def _all_at_once(tasks: Sequence[Callable[[], None]]) -> None:
-    """Run all tasks, concurrently if there are several; raise the first failure after all have ended.
-
-    An interrupt of the caller (Ctrl-C) is also raised only after all have ended: no task may still work on a
-    file that its owner believes closed.
-    """
-    global _sync_threads
-    if len(tasks) > 1 and _sync_threads is None:
-        from concurrent.futures import ThreadPoolExecutor
-
-        _sync_threads = ThreadPoolExecutor(_SYNC_THREADS, thread_name_prefix="mainstem-sync")
-    pool = _sync_threads
-    waiting = [pool.submit(task) for task in tasks[1:]] if pool is not None else []
-    failures: list[BaseException | None] = []
-    for task in tasks[:1]:
-        try:
-            task()
-        except BaseException as error:
-            failures.append(error)
-    for future in waiting:
-        while not future.done():
-            try:
-                future.exception()
-            except BaseException as error:
-                failures.append(error)
-        failures.append(future.exception())
-    # The caller's interrupt takes precedence over failures of the tasks.
-    failures.sort(key=lambda failure: isinstance(failure, Exception))
-    for failure in failures:
-        if failure is not None:
-            raise failure
 
 
 def _cores() -> int:
@@ -376,7 +330,7 @@ class LocalStorage:
                 for sink in uploads:
                     closed.callback(sink.close, durable=False)
             return
-        _all_at_once([*map(closing, uploads), *map(syncing, folders)])
+        all_at_once([*map(closing, uploads), *map(syncing, folders)])
 
     @property
     def width(self) -> int:

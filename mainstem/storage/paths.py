@@ -21,6 +21,8 @@ PROPERTIES_BACKUP = ".hoodie/hoodie.properties.backup"
 TIMELINE = ".hoodie/timeline"
 HISTORY = ".hoodie/timeline/history"
 TEMP = ".hoodie/.temp"
+# Content of ``markers_kind``.
+MARKERS_KIND = b"TIMELINE_SERVER_BASED"
 HEARTBEATS = ".hoodie/.heartbeat"
 OWN = ".hoodie/.mainstem"
 FENCE = ".hoodie/.mainstem/fence"
@@ -92,6 +94,7 @@ _EPOCH = re.compile(r"^epoch-([0-9]{1,18})\Z")
 _TICKET = re.compile(r"^ticket-([0-9]{1,18})-[0-9a-f]{1,64}\Z")
 _TABLE_NOTE = re.compile(r"^table-([0-9a-f]{32})\Z")
 _MARKER = re.compile(r"^(.+)\.marker\.(CREATE|MERGE|APPEND)\Z")
+_MARKERS = re.compile(r"^MARKERS[0-9]{1,9}\Z")
 _SCHEMA_COMMIT = re.compile(r"^([0-9]{17})_[0-9]{17}\.schemacommit\Z")
 _GUARD_NOTE = re.compile(r"^guard-([0-9]{1,18})-([0-9]{1,18}|all)-([0-9]{14,20})\Z")
 _STAMP = re.compile(r"^[A-Z]{17}\Z")
@@ -220,7 +223,7 @@ def heartbeat(instant: str) -> str:
 
 
 def marker_folder(instant: str) -> str:
-    """Folder of an instant's DIRECT markers."""
+    """Folder of an instant's markers."""
     return f"{TEMP}/{instant}"
 
 
@@ -233,6 +236,33 @@ def parse_marker_name(name: str) -> str | None:
     """Data file name (or partition-relative path) that a marker stands for, else None."""
     match = _MARKER.match(name)
     return match.group(1) if match else None
+
+
+def marker_line(partition: str, data_file: str) -> str:
+    """What stands for a data file in a file of many markers."""
+    return f"{in_partition(partition, data_file)}.marker.CREATE"
+
+
+def parse_marker_line(line: str) -> tuple[str, str] | None:
+    """(partition, data file) of a line in a file of many markers, else None."""
+    partition, _, last = line.rpartition("/")
+    name = parse_marker_name(last)
+    return None if name is None or (partition and not _is_inside(partition)) else (partition, name)
+
+
+def markers_kind(instant: str) -> str:
+    """File that tells that an instant's markers are lines of files; ``MARKERS_KIND`` is its content."""
+    return f"{marker_folder(instant)}/MARKERS.type"
+
+
+def markers(instant: str, number: int) -> str:
+    """A file of many markers of an instant."""
+    return f"{marker_folder(instant)}/MARKERS{number}"
+
+
+def is_markers(name: str) -> bool:
+    """Whether this is the name of a file of many markers."""
+    return _MARKERS.match(name) is not None
 
 
 def epoch_marker(epoch: int) -> str:
@@ -414,19 +444,23 @@ def is_path_text(text: str) -> bool:
     return not _NO_PATH.search(text)
 
 
-def inside(path: str, *, source: str) -> str:
-    """Return a relative path read from storage if it stays inside the table.
-
-    Raises ``CorruptTable`` naming ``source`` (the file the path was read from) otherwise.
-    """
+def _is_inside(path: str) -> bool:
     segments = path.split("/")
-    if (
+    return not (
         not path
         or path.startswith("/")
         or _NO_PATH.search(path)
         or any(s in ("", ".", "..") for s in segments)
         or len(segments) > PARTITION_DEPTH_MAX + 2
-    ):
+    )
+
+
+def inside(path: str, *, source: str) -> str:
+    """Return a relative path read from storage if it stays inside the table.
+
+    Raises ``CorruptTable`` naming ``source`` (the file the path was read from) otherwise.
+    """
+    if not _is_inside(path):
         raise CorruptTable(
             f"path {path!r} leaves the table or is no table path; expected a relative path without"
             " '..': do not use this file, restore it from a copy",

@@ -37,7 +37,9 @@ def side_by_side(
     another call changes. ``ended`` is called in the caller's thread with the number of results so far. The
     first failure is raised after all calls that had begun have ended.
     """
-    workers = min(len(items), storage.width if width is None else width)
+    workers = len(items)
+    if workers > 1:  # a disk asks the system how many cores there are
+        workers = min(workers, storage.width if width is None else width)
     if workers < 2:
         return in_turn(work, items, ended)
     from concurrent.futures import ThreadPoolExecutor

@@ -6,14 +6,15 @@ Field names, order and union branches are Java's; readers resolve by name.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from typing import Any
 
 from mainstem.errors import CorruptTable
 from mainstem.formats.avro_container import OUR_MARK, decode_container, encode_container, part
+from mainstem.formats.avro_datum import Encoded, writer_of_some
 from mainstem.storage import paths
 
 VERSION_MARK = {OUR_MARK: b"1"}
@@ -24,6 +25,13 @@ _STAT_LONGS = (
     "totalLogBlocks", "totalCorruptLogBlock", "totalRollbackBlocks", "fileSizeInBytes",
     "totalLogFilesCompacted", "totalLogReadTimeMs", "totalLogSizeCompacted", "numUpdates",
 )  # fmt: skip
+# What Java's append handle writes for every log file alike.
+_APPENDED = {
+    **dict.fromkeys(_STAT_LONGS, 0),
+    "logOffset": 0,
+    "baseFile": "",
+    "runtimeStats": {"totalScanTime": 0, "totalCreateTime": 0, "totalUpsertTime": 0},
+}
 
 
 @cache
@@ -31,6 +39,14 @@ def schema_text(name: str) -> str:
     """Java's writer schema of one kind of timeline file, compact JSON."""
     text = resources.files("mainstem.timeline").joinpath(f"schemas/{name}.avsc").read_text("utf-8")
     return json.dumps(json.loads(text), separators=(",", ":"))
+
+
+@cache
+def _appended() -> Callable[[Mapping[str, Any]], Encoded]:
+    own = WriteStat("", "", "", "", 1)._own()
+    # A field that the record lacks gets the schema's default, whatever it is.
+    same = {name: value for name, value in _APPENDED.items() if name not in own}
+    return writer_of_some(schema_text("HoodieCommitMetadata"), "HoodieWriteStat", same)
 
 
 @dataclass
@@ -54,25 +70,25 @@ class WriteStat:
 
     def record(self) -> dict[str, Any]:
         """The Avro record as Java fills it: prevCommit is this instant, logFiles holds only this file."""
-        longs: dict[str, Any] = dict.fromkeys(_STAT_LONGS, 0)
-        longs.update(
-            numWrites=self.writes,
-            numDeletes=self.deletes,
-            numUpdateWrites=self.writes,
-            totalWriteBytes=self.size_bytes,
-            fileSizeInBytes=self.size_bytes,
-        )
+        return {**_APPENDED, **self._own()}
+
+    def encoded(self) -> Encoded:
+        """``record`` as its bytes. Most of its forty fields are the same in each."""
+        return _appended()(self._own())
+
+    def _own(self) -> dict[str, Any]:
         return {
-            **longs,
+            "numWrites": self.writes,
+            "numDeletes": self.deletes,
+            "numUpdateWrites": self.writes,
+            "totalWriteBytes": self.size_bytes,
+            "fileSizeInBytes": self.size_bytes,
             "fileId": self.file_id,
             "path": self.path,
             "prevCommit": self.instant,
             "partitionPath": self.partition,
             "logVersion": self.version,
-            "logOffset": 0,
-            "baseFile": "",
             "logFiles": [self.file_name],
-            "runtimeStats": {"totalScanTime": 0, "totalCreateTime": 0, "totalUpsertTime": 0},
         }
 
 
@@ -201,9 +217,28 @@ def encode_commit(
     compacted: bool = False,
 ) -> bytes:
     """Bytes of a completed ``.deltacommit`` or ``.commit``; without stats, of an inflight file."""
-    by_partition: dict[str, list[dict[str, Any]]] = {}
+    if not stats:
+        return _without_files(tuple(extra.items()), operation, compacted)
+    by_partition: dict[str, list[dict[str, Any] | Encoded]] = {}
     for stat in stats:
-        by_partition.setdefault(stat.partition, []).append(stat.record())
+        # Of the very kind: that of a base file is a kind of it, with other values.
+        encoded = stat.encoded() if type(stat) is WriteStat else stat.record()
+        by_partition.setdefault(stat.partition, []).append(encoded)
+    return _encoded(by_partition, extra, operation, compacted)
+
+
+@lru_cache(maxsize=4)
+def _without_files(extra: tuple[tuple[str, str], ...], operation: str, compacted: bool) -> bytes:
+    """Each of a writer's inflight files is the same."""
+    return _encoded({}, dict(extra), operation, compacted)
+
+
+def _encoded(
+    by_partition: Mapping[str, list[dict[str, Any] | Encoded]],
+    extra: Mapping[str, str],
+    operation: str,
+    compacted: bool,
+) -> bytes:
     record = {
         "partitionToWriteStats": by_partition,
         "compacted": compacted,

@@ -81,10 +81,10 @@ def parse_wall(text: str) -> datetime:
     try:
         if not digits.isdecimal():
             raise ValueError(text)
-        cuts = (0, 4, 6, 8, 10, 12, 14)  # not strptime, which takes ten times as long
-        numbers = (int(digits[low:high]) for low, high in zip(cuts, cuts[1:], strict=False))
-        year, month, day, hour, minute, second = numbers
-        return datetime(year, month, day, hour, minute, second, 1000 * int(digits[14:17]))
+        return datetime(  # not strptime, which takes twenty times as long
+            int(digits[:4]), int(digits[4:6]), int(digits[6:8]), int(digits[8:10]), int(digits[10:12]),
+            int(digits[12:14]), 1000 * int(digits[14:17]),
+        )  # fmt: skip
     except ValueError as error:
         raise CorruptTable(
             f"instant time {text!r} is no time of the form yyyyMMddHHmmssSSS", path=text

@@ -2,6 +2,14 @@
 
 Order per file: partition metafile, marker, log file (HoodieAppendHandle; protocols 3.2). A log file
 belongs to one instant and is invisible until that instant completes.
+
+**Markers.** By them Java's rollback of a writer that died finds its files. Each is an empty file of its own
+(Hudi's DIRECT), or a line of a file of many (TIMELINE_SERVER_BASED), in which case Java looks for no others.
+So the first files of a transaction decide. Many are put together only where all are known before the first
+one is made: then, in this order, the file that tells the kind, one with the line of each file, the files. A
+name that turns out to be another (it was taken, or the file got too large) is put into a further one first.
+They hold bytes, which a crash of the machine must not take while the files' names stay; so they are durable
+before that. Four fsyncs cost as much as some dozens of empty files.
 """
 
 from __future__ import annotations
@@ -24,6 +32,7 @@ from mainstem.options.writing import HEARTBEAT_MS
 from mainstem.publish.staging import create_once
 from mainstem.storage import paths
 from mainstem.storage.folders import make_folder
+from mainstem.storage.links import has_links
 from mainstem.storage.protocol import Storage, Upload, drop
 from mainstem.storage.side_by_side import side_by_side
 from mainstem.storage.swaps import has_swaps
@@ -34,6 +43,8 @@ from mainstem.writers.fit_rows import as_table
 from mainstem.writers.write_spec import WriteSpec
 
 _OPEN_FILES_MAX = 400
+# So many markers are put together.
+TOGETHER_MIN = 64
 # The rows of larger transactions are not kept in memory until the commit.
 _WRITTEN_BYTES_MAX = 8 * MIB
 # More than any attempt number, which has at most ten digits.
@@ -77,6 +88,10 @@ class BucketAppender:
         #: markers of the files opened so far; the first ``_marked`` of them are there
         self.markers: list[str] = []
         self._marked = 0
+        #: the first batch is the only one
+        self.at_once = False
+        #: where markers are lines of files: those that are there
+        self._lines: set[str] | None = None
         #: partitions that were looked at: whether they had a metafile
         self._known_partitions = set() if known_partitions is None else known_partitions
         self._surely_alive = surely_alive
@@ -122,6 +137,7 @@ class BucketAppender:
         for partition in dict.fromkeys(place[0] for slab in slabs for place in slab.places):
             self._check_partition(partition)
         self._check_alive()
+        self._announce([place for slab in slabs for place in slab.places])
         for slab in slabs:
             self._append(slab)
         self.rows += batch.num_rows
@@ -182,7 +198,7 @@ class BucketAppender:
         version = self._versions.get((partition, bucket), 0)
         while True:
             version += 1
-            name = paths.log_name(file_id, spec.instant, version, self._tokens(partition))
+            name = self._log_name(partition, bucket, version)
             try:
                 sink = self._open_file(partition, name)
                 break
@@ -192,16 +208,50 @@ class BucketAppender:
         stat = WriteStat(partition, file_id, name, spec.instant, version)
         return _OpenLog(sink, stat)
 
+    def _log_name(self, partition: str, bucket: int, version: int) -> str:
+        file_id = self.file_id(partition, bucket)
+        return paths.log_name(file_id, self._spec.instant, version, self._tokens(partition))
+
     def _open_file(self, partition: str, name: str) -> Upload:
         """A new data file. Raises ``FileExistsError`` if the name is taken."""
         self._ensure_partition(partition)
         # The marker first: a file without one survives Java's rollback and comes back later.
-        self.markers.append(paths.marker(self._spec.instant, partition, name))
-        if not has_swaps(self._storage):
-            self._put_markers()
+        self._mark(partition, name)
         sink = self._storage.upload(paths.in_partition(partition, name))
         self._folders.add(partition)
         return sink
+
+    def _mark(self, partition: str, name: str) -> None:
+        if self._lines is None:
+            self.markers.append(paths.marker(self._spec.instant, partition, name))
+            if not has_swaps(self._storage):
+                self._put_markers()
+        elif (line := paths.marker_line(partition, name)) not in self._lines:
+            self._put_lines([line])
+
+    def _announce(self, places: Sequence[Place]) -> None:
+        """Put the markers of all files of a batch together, if it makes many and is the only one."""
+        together = self.at_once and not self.markers and len(places) >= TOGETHER_MIN
+        if not together or not (has_links(self._storage) or has_swaps(self._storage)):
+            return  # Java itself has none together on HDFS
+        if self.before_files is not None:
+            self.before_files()
+            self.before_files = None
+        instant, self._lines = self._spec.instant, set()
+        self.markers.append(paths.markers_kind(instant))
+        self._storage.put_new(self.markers[-1], paths.MARKERS_KIND, durable=self._spec.fsync)
+        names = [(place[0], self._log_name(*place, version=1)) for place in places]
+        self._put_lines([paths.marker_line(*name) for name in names])
+
+    def _put_lines(self, lines: Sequence[str]) -> None:
+        assert self._lines is not None
+        instant, fsync = self._spec.instant, self._spec.fsync
+        self.markers.append(paths.markers(instant, len(self.markers) - 1))
+        self._marked = len(self.markers)
+        text = "".join(f"{line}\n" for line in lines)
+        self._storage.put_new(self.markers[-1], text.encode(), durable=fsync)
+        self._storage.settle([], [paths.marker_folder(instant), paths.TEMP], durable=fsync)
+        self._lines.update(lines)
 
     def _put_markers(self) -> None:
         """Put the markers of the files opened so far: on a disk at once, on a store all together, as no file

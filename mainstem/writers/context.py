@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from mainstem.errors import Invalid, Unavailable, Unsupported
 from mainstem.forks import Mutex
@@ -30,6 +31,9 @@ from mainstem.truetime.heartbeats import Heartbeats
 from mainstem.truetime.instant_times import InstantTimes
 from mainstem.truetime.seams import Seams
 from mainstem.writers.stream_guard import GuardIndex
+
+if TYPE_CHECKING:
+    from mainstem.writers.write_spec import WriteSpec
 
 
 @dataclass
@@ -60,6 +64,8 @@ class WriterContext:
     own_schema: tuple[str, str] = ("", "")
     #: stored record keys are written as this process writes them (``check_key_encoding``)
     keys_agreed: bool = False
+    #: the spec of each operation's latest write, without an instant: the next one is planned by it
+    planned: dict[str, WriteSpec] = field(default_factory=dict)
     #: called with the timeline after each commit of this process; must not raise
     after_commit: Callable[[ActiveTimeline], None] | None = None
     #: the table's properties as this process read them last, and under which section

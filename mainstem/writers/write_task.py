@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from mainstem.errors import Invalid
+from mainstem.limits import MARKERS_BYTES_MAX
 from mainstem.storage import paths
 from mainstem.storage.backends import storage_of
 from mainstem.storage.protocol import Storage
@@ -78,17 +79,29 @@ def decode_result(result: bytes, instant: str) -> tuple[list[WriteStat], int]:
 
 
 def marked_files(storage: Storage, instant: str) -> Iterator[tuple[str, str]]:
-    """(partition, file name) of every data file that has a DIRECT marker of this instant."""
-    yield from _walk(storage, paths.marker_folder(instant), "", instant)
+    """(partition, file name) of every data file that has a marker of this instant: a file of its own, or a
+    line of a file of many."""
+    for partition, marked in _walk(storage, paths.marker_folder(instant), ""):
+        parsed = paths.parse_log_name(marked) or paths.parse_base_name(marked)
+        if parsed and parsed.instant == instant:
+            yield partition, parsed.name
 
 
-def _walk(storage: Storage, root: str, partition: str, instant: str) -> Iterator[tuple[str, str]]:
+def _walk(storage: Storage, root: str, partition: str) -> Iterator[tuple[str, str]]:
+    """(partition, name) of whatever has a marker."""
     for entry in sorted(storage.entries(paths.in_partition(root, partition) if partition else root),
                         key=lambda e: e.name):  # fmt: skip
         if entry.is_folder:
-            yield from _walk(storage, root, paths.in_partition(partition, entry.name), instant)
-            continue
-        name = paths.parse_marker_name(entry.name)
-        parsed = name and (paths.parse_log_name(name) or paths.parse_base_name(name))
-        if parsed and parsed.instant == instant:
-            yield partition, parsed.name
+            yield from _walk(storage, root, paths.in_partition(partition, entry.name))
+        elif (name := paths.parse_marker_name(entry.name)) is not None:
+            yield partition, name
+        elif not partition and paths.is_markers(entry.name):
+            yield from _lines(storage, f"{root}/{entry.name}")
+
+
+def _lines(storage: Storage, path: str) -> Iterator[tuple[str, str]]:
+    try:
+        text = storage.read(path, max_bytes=MARKERS_BYTES_MAX).decode("utf-8", "replace")
+    except FileNotFoundError:
+        return  # removed since the listing
+    yield from filter(None, map(paths.parse_marker_line, text.split("\n")))

@@ -239,6 +239,30 @@ def test_a_dictionary_with_one_value_is_a_constant_and_unused_values_do_no_harm(
     assert found == fastavro_bytes(text, [{"s": "only", "k": "v0"}] * 400)
 
 
+@pytest.mark.parametrize("count", [1, 2, 16, 17, 40])
+@pytest.mark.parametrize("gaps", [False, True])
+def test_a_dictionary_of_few_or_many_texts_gives_the_bytes_of_its_texts(count: int, gaps: bool) -> None:
+    texts = [f"ü{n}" * (1 + 50 * n) for n in range(count)]
+    texts[count // 2] = ""
+    places = [None if gaps and n % 7 == 3 else n % count for n in range(400)]
+    column = pa.DictionaryArray.from_arrays(pa.array(places, pa.int32()), pa.array(texts))
+    rows = [{"s": None if n is None else texts[n]} for n in places]
+    text = _record(s=["null", "string"])
+    assert _join(encode_records(pa.table({"s": column}), text)) == fastavro_bytes(text, rows)
+    if not gaps:
+        text = _record(s="string")
+        assert _join(encode_records(pa.table({"s": column}), text)) == fastavro_bytes(text, rows)
+
+
+@pytest.mark.parametrize("count", [1, 3, 40])
+def test_a_dictionary_of_texts_that_are_not_utf8_is_refused_with_its_column(count: int) -> None:
+    offsets = pa.py_buffer(np.arange(0, 2 * count + 1, 2, dtype=np.int32))
+    broken = pa.Array.from_buffers(pa.string(), count, [None, offsets, pa.py_buffer(b"\xff\xfe" * count)])
+    column = pa.DictionaryArray.from_arrays(pa.array([n % count for n in range(400)], pa.int32()), broken)
+    with pytest.raises(Invalid, match="'s'"):
+        encode_records(pa.table({"s": column}), _record(s=["null", "string"]))
+
+
 def test_a_dictionary_that_holds_a_null_value_is_written_as_null() -> None:
     text = _record(s=["null", "string"])
     column = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0]), pa.array(["a", None]))

@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mainstem.errors import Invalid, Unsupported
-from mainstem.formats.avro_datum import datum_writer
+from mainstem.formats.avro_datum import datum_writer, writer_of_some
+from mainstem.timeline.commit_metadata import WriteStat, decode_commit, encode_commit
 
 SCHEMAS = {
     file.name: file.read_text("utf-8")
@@ -62,6 +63,44 @@ def test_records_of_the_timeline_are_what_avros_library_writes(name, data) -> No
     out = io.BytesIO()
     fastavro.schemaless_writer(out, fastavro.parse_schema(schema), record)
     assert datum_writer(SCHEMAS[name])(record) == out.getvalue()
+
+
+@settings(max_examples=50, deadline=None)
+@given(data=st.data())
+def test_a_record_with_some_fields_encoded_before_has_the_same_bytes(data) -> None:
+    text = SCHEMAS["HoodieCommitMetadata.avsc"]
+    outer = {"partitionToWriteStats", "compacted", "extraMetadata", "version", "operationType"}
+    record = {"compacted": False, **data.draw(values(json.loads(text), {}))}
+    before = data.draw(st.sets(st.sampled_from(sorted(outer & set(record)))))
+    encode = writer_of_some(text, "HoodieCommitMetadata", {name: record[name] for name in before})
+    assert encode(record) == datum_writer(text)(record)
+
+
+NUMBERS = st.integers(0, 2**40)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(
+        st.builds(
+            WriteStat, st.sampled_from(["", "a", "b/c"]), st.text(max_size=9), st.text(max_size=9),
+            st.text(max_size=9), NUMBERS, NUMBERS, NUMBERS, NUMBERS, NUMBERS,
+        ), min_size=1, max_size=9,
+    )
+)  # fmt: skip
+def test_the_files_of_a_commit_are_encoded_as_their_records_are(stats: list[WriteStat]) -> None:
+    class AsRecord(WriteStat):
+        """What is no ``WriteStat`` itself is encoded by its record."""
+
+    plain = [AsRecord(**vars(stat)) for stat in stats]
+    assert encode_commit(stats, {"a": "b"}, "UPSERT") == encode_commit(plain, {"a": "b"}, "UPSERT")
+
+
+def test_inflight_files_tell_what_was_given_for_each() -> None:
+    for _ in range(2):
+        for extra, operation in (({}, "UPSERT"), ({"w": "1"}, "UPSERT"), ({"w": "2"}, "DELETE")):
+            found = decode_commit(encode_commit([], extra, operation), path="x")
+            assert (found.stats, found.extra, found.operation) == ({}, extra, operation)
 
 
 def test_a_null_where_the_schema_has_none_is_refused_by_name() -> None:

@@ -11,12 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from java_hudi import QUICK_JVM, JavaHudi
+from dead_writes import dies_with_its_files, files_of, markers_of
+from java_hudi import QUICK_JVM, JavaHudi, nbcc_options
 from matrix_cells import LOCAL, READ_OPTIMIZED, READS, SNAPSHOT, TIME_TRAVEL, Kind
 from matrix_checks import check_reads, run_kind
 from matrix_stores import Place
 from matrix_tables import MARK, Bench, Step, first_steps, later_steps
+
+import mainstem
 
 pytestmark = pytest.mark.timeout(600)
 SAMPLE = (Kind(LOCAL, "hive-style", "deletes", 9, "avro"),)
@@ -73,3 +77,28 @@ def test_java_1_0_2_reads_version_8_with_both_ordering_keys_and_ordered_deletes(
     # Its incremental queries begin with the instant that they should begin after: another answer.
     found = check_reads(bench, (SNAPSHOT, READ_OPTIMIZED, TIME_TRAVEL))
     assert found == {SNAPSHOT: "", READ_OPTIMIZED: "", TIME_TRAVEL: ""}
+
+
+@pytest.mark.parametrize(("version", "table_version"), [("1.1.1", 9), ("1.0.2", 8)])
+def test_older_java_takes_back_our_dead_writer_whose_markers_are_lines_of_files(
+    request: pytest.FixtureRequest, path: str, version: str, table_version: int
+) -> None:
+    java: JavaHudi = request.getfixturevalue(f"java_{version.replace('.', '_')}")
+    table = mainstem.create_table(
+        path,
+        pa.schema([("id", pa.int64()), ("ts", pa.int64())]),
+        record_key="id",
+        ordering="ts",
+        buckets=80,
+        name="dead",
+        table_version=table_version,
+    )
+    table.upsert(pa.table({"id": range(800), "ts": [100] * 800}))
+    dead = dies_with_its_files(table, pa.table({"id": range(800), "ts": [900] * 800}))
+    assert markers_of(path, dead) == ["MARKERS.type", "MARKERS0"]
+    assert sum(".log." in file for file in files_of(path, dead)) == 80
+    options = nbcc_options("dead", record_key=["id"], ordering=["ts"], buckets=80)
+    java.clean(path, {**options, "hoodie.clean.commits.retained": "1"})
+    assert [i.action for i in table.timeline() if i.action == "rollback" and i.is_completed]
+    assert (files_of(path, dead), markers_of(path, dead)) == ([], [])
+    assert java.read(path)["ts"].to_pylist() == [100] * 800

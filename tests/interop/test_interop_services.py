@@ -17,6 +17,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 from compare import assert_same, without_meta
+from dead_writes import dies_with_its_files, files_of, markers_of
 from java_hudi import JavaFailed, JavaHudi, nbcc_options
 
 import mainstem
@@ -166,6 +167,24 @@ def test_we_roll_back_a_dead_java_writer(java: JavaHudi, table: mainstem.Table) 
     assert not [n for n in _all_files(table.path) if dead in os.path.basename(n)]
     java.write(table.path, rows_of(range(3), 200), OPTIONS)
     check_same(java, table, dict.fromkeys(range(3), 200) | dict.fromkeys(range(3, 10), 100))
+
+
+def test_java_takes_back_our_dead_writer_whose_markers_are_lines_of_files(java: JavaHudi, path: str) -> None:
+    """Java's cleaner finds its 80 files by two files of markers."""
+    wide = nbcc_options("served", record_key=["id"], ordering=["ts"], partition_by=["city"], buckets=40)
+    table = mainstem.create_table(
+        path, SCHEMA, record_key="id", ordering="ts", partition_by="city", buckets=40, name="served"
+    )
+    table.upsert(rows_of(range(400), 100))
+    dead = dies_with_its_files(table, rows_of(range(400), 900))
+    assert markers_of(path, dead) == ["MARKERS.type", "MARKERS0"]
+    assert sum(".log." in file for file in files_of(path, dead)) == 80
+    check_same(java, table, dict.fromkeys(range(400), 100))
+    java.clean(path, {**wide, "hoodie.clean.commits.retained": "1"})
+    assert [i.action for i in table.timeline() if i.action == "rollback" and i.is_completed]
+    assert (files_of(path, dead), markers_of(path, dead)) == ([], [])
+    java.write(path, rows_of(range(3), 200), wide)
+    check_same(java, table, dict.fromkeys(range(3), 200) | dict.fromkeys(range(3, 400), 100))
 
 
 def _take_back(path: str, instant: str) -> None:
