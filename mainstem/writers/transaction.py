@@ -373,7 +373,7 @@ class Transaction:
                 self._ctx.known_partitions,
                 self._surely_alive,
             )
-            self._appender.at_once = self._at_once and self._spec.operation != BULK_INSERT
+            self._appender.at_once = self._at_once and self._spec.operation not in OF_BASE_FILES
             if self._inflight is not None:
                 self._appender.before_files = self._put_inflight
         return self._appender
