@@ -13,7 +13,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from mainstem.formats.log_file import BlockKind, read_blocks
+from mainstem.formats.log_file import BlockKind
 from mainstem.layout.slicing import FileSlice, query_slice
 from mainstem.merge.rules import KEY_COLUMN
 from mainstem.metadata.derive.column_ranges import Range, base_file_ranges, ranges_of
@@ -26,8 +26,9 @@ from mainstem.readers.planning.file_presence import check_table, check_table_now
 from mainstem.readers.planning.table_state import TableState
 from mainstem.readers.queries.snapshot import make_split, read_spec
 from mainstem.readers.rows.base_rows import open_base
+from mainstem.readers.rows.native_logs import blocks_of
 from mainstem.readers.rows.split import Split, read_split
-from mainstem.storage import maps, paths
+from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 
 _DATA = (BlockKind.AVRO_DATA, BlockKind.PARQUET_DATA)
@@ -86,7 +87,7 @@ class _Reading:
             with open_base(self.storage, file.path) as base:
                 yield from base.batches(columns)
             return
-        blocks = read_blocks(maps.view(self.storage, file.path), path=file.path, damaged=self.damaged)
+        blocks = blocks_of(self.storage, file.path, damaged=self.damaged)
         for block in blocks:
             if block.kind in _DATA:
                 yield block.table(columns)
@@ -103,7 +104,7 @@ class _Reading:
     def _ranges_of_log(self, file: DataFile, columns: Sequence[str], lacking: Lacking) -> list[Range]:
         """As ``ranges``, of a log file: a column that partial updates did not set does not count as null."""
         tops = list(dict.fromkeys(name.partition(".")[0] for name in columns))
-        blocks = read_blocks(maps.view(self.storage, file.path), path=file.path, damaged=self.damaged)
+        blocks = blocks_of(self.storage, file.path, damaged=self.damaged)
         names: set[str] = set()
         partial = False
 

@@ -58,6 +58,7 @@ from mainstem.options.tables import (
     POPULATE_META_FIELDS,
     PRECOMBINE,
     SCHEMA_ON_READ,
+    STORAGE_LAYOUT,
     STRATEGY_ID,
     TABLE_CHECKSUM,
     TABLE_FORMAT,
@@ -72,6 +73,10 @@ from mainstem.options.tables import (
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 
+#: table versions that can be read, and written
+READABLE_VERSIONS, WRITABLE_VERSIONS = (8, 9, 10), (8, 9)
+#: the version from which on writers make native log files
+NATIVE_LOGS_FROM = 10
 MERGE_ON_READ = "MERGE_ON_READ"
 COPY_ON_WRITE = "COPY_ON_WRITE"
 
@@ -338,14 +343,14 @@ class TableConfig:
             raise CorruptTable(
                 f"{TABLE_VERSION}={version!r}, expected a number", path=self.path, table=table
             )
-        if int(version) not in (8, 9):
+        if int(version) not in READABLE_VERSIONS:
             way = (
                 f"upgrade it with Hudi 1.x ({TABLE_VERSION_OPTION}=8 or 9)"
                 if int(version) < 8
-                else "newer layouts name log files differently; use a newer mainstem"
+                else "a newer version may lay out files differently; use a newer mainstem"
             )
             raise Unsupported(
-                f"table version {version} in {self.path}; versions 8 and 9 can be read: {way}",
+                f"table version {version} in {self.path}; versions 8, 9 and 10 can be read: {way}",
                 table=table,
             )
         layout = self._get(LAYOUT_VERSION)
@@ -361,6 +366,7 @@ class TableConfig:
             (TABLE_FORMAT, ("", "NATIVE")),
             (MANY_FILE_FORMATS, ("", "FALSE")),
             (BOOTSTRAP_PATH, ("",)),
+            (STORAGE_LAYOUT, ("", "DEFAULT", "LSM_TREE")),
         ):
             if self._get(key).upper() not in allowed:
                 raise Unsupported(f"{key}={self._get(key)!r} is not supported", table=table)
@@ -373,6 +379,12 @@ class TableConfig:
     def check_writable(self, table: str) -> None:
         """Refuse what mainstem, or non-blocking concurrency control, cannot write safely."""
         self.check_readable(table)
+        if self.version not in WRITABLE_VERSIONS:
+            raise Unsupported(
+                f"table version {self.version} in {self.path} can be read, but not written: versions 8 and 9"
+                " are written. Write it with Hudi 1.3, or downgrade it there (call downgrade_table, 'NINE')",
+                table=table,
+            )
         self.check_metadata(table)
         needs = (
             (TABLE_TYPE, self.table_type, (MERGE_ON_READ,)),

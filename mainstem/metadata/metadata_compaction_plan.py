@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
+from mainstem.errors import Unsupported
 from mainstem.formats.hfile import open_hfile
 from mainstem.formats.hfile_write import write_hfile
 from mainstem.formats.log_file import BlockKind, LogBlock, read_blocks
@@ -114,9 +115,9 @@ def compacted(
     return write_hfile(keys, values, schema_text=schema, base_file=True, created_ms=created_ms)
 
 
-def _order(name: str) -> tuple[str, int, str, bool]:
+def _order(name: str) -> tuple[str, int, str, int, str]:
     log = paths.parse_log_name(name)
-    return ("", 0, "", False) if log is None else log.order
+    return ("", 0, "", 0, "") if log is None else log.order
 
 
 def _schema(table: MetadataTable, operation: CompactionOperation) -> str:
@@ -133,6 +134,11 @@ def _schema(table: MetadataTable, operation: CompactionOperation) -> str:
 def _blocks(table: MetadataTable, operation: CompactionOperation) -> Iterator[LogBlock]:
     for name in operation.log_files:
         path = paths.in_partition(operation.partition, name)
+        if paths.is_native_log(path):
+            raise Unsupported(
+                f"{table.folder.outer(path)}: a log file of table version 10, in a metadata table that is to"
+                " be compacted: compact it with Hudi 1.3"
+            )
         yield from read_blocks(maps.view(table.folder, path), path=table.folder.outer(path))
 
 

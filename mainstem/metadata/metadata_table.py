@@ -26,9 +26,10 @@ import pyarrow.compute as pc
 from mainstem import limits
 from mainstem.errors import CorruptTable, Invalid, Unsupported
 from mainstem.formats.hfile import HFile, Ranges, open_hfile
-from mainstem.formats.log_file import BlockKind, LogBlock, read_blocks
+from mainstem.formats.log_file import BlockKind, Header, LogBlock, read_blocks
+from mainstem.formats.native_log import HEADER_KEY, read_header
 from mainstem.layout.committed_files import CommittedFiles
-from mainstem.layout.properties import TableConfig, load_config
+from mainstem.layout.properties import READABLE_VERSIONS, TableConfig, load_config
 from mainstem.layout.slicing import FileGroup, FileSlice, group_files, query_slice
 from mainstem.lsm_archive.reader import Archive
 from mainstem.metadata.index_definitions import Definitions, read_definitions
@@ -65,6 +66,7 @@ from mainstem.timeline.instant import CLEAN, COMMIT, COMPACTION, DELTACOMMIT, In
 from mainstem.timeline.plans import load_compaction_plan
 
 Keep = Callable[[pa.Array], pa.Array]
+_VERSIONS = tuple(map(str, READABLE_VERSIONS))
 # Most bytes of log blocks that are decoded together.
 _JOINED_BYTES = 32 * limits.MIB
 
@@ -105,10 +107,11 @@ def own_config(folder: FolderStorage) -> TableConfig:
             path=folder.outer(paths.PROPERTIES),
         ) from None
     version = found.raw.get(TABLE_VERSION, "").strip()
-    if version not in ("8", "9") or found.raw.get(LAYOUT_CLASS, "").strip():
+    if version not in _VERSIONS or found.raw.get(LAYOUT_CLASS, "").strip():
         raise Unsupported(
             f"a metadata table of version {version!r:.20} with {LAYOUT_CLASS}="
-            f"{found.raw.get(LAYOUT_CLASS, '')!r:.100}; versions 8 and 9 without it can be read"
+            f"{found.raw.get(LAYOUT_CLASS, '')!r:.100}; versions 8, 9 and 10 without it can be"
+            " read"
         )
     return found
 
@@ -406,6 +409,8 @@ class MetadataTable:
         if log is None or not self.validity.counts(log.instant):
             return []
         where = self.folder.outer(path)
+        if log.is_native:
+            return self._native_pieces(log, path, select, keep)
         made: list[Encoded | pa.Array] = []
         for block in read_blocks(self._view(path), path=where):
             if not self.validity.counts(block.instant):
@@ -416,6 +421,29 @@ class MetadataTable:
             else:
                 made.append(_encoded(_hfile_of(block), select, where))
         return made
+
+    def _native_pieces(
+        self, log: paths.LogName, path: str, select: Select | None, keep: Keep | None
+    ) -> list[Encoded | pa.Array]:
+        """As ``_pieces``, of a native log file: an HFile that is one block."""
+        where = self.folder.outer(path)
+        if log.format != "hfile" or log.is_cdc:
+            raise Unsupported(
+                f"the log file {where} in the metadata table; .log.hfile and .deletes.hfile can be read"
+            )
+        file = open_hfile(self._view(path), path=where)
+        headers = read_header(file.info.get(HEADER_KEY), path=where)
+        if Header.COMPACTED_BLOCK_TIMES in headers:
+            raise Unsupported(f"the log file {where} of a log compaction of the metadata table")
+        if not self.validity.counts(headers.get(Header.INSTANT_TIME, log.instant)):
+            return []
+        if log.kind != "deletes":
+            return [_encoded(file, select, where)]
+        try:
+            keys = file.rows()[0].cast(pa.string())
+        except pa.ArrowInvalid as error:
+            raise CorruptTable(f"deleted keys that are no text: {error}", path=where) from error
+        return [keys if keep is None else keys.filter(keep(keys))]
 
     def _secondary_version(self, partition: str) -> str | None:
         if kind_of(partition) != Kind.SECONDARY_INDEX:

@@ -31,7 +31,7 @@ TABLE_TYPE = Choice(
 )  # fmt: skip
 TABLE_VERSION = Whole(
     "hoodie.table.version", 9, 8, 9, table=True, aliases=(TABLE_VERSION_OPTION,), read_by=_TABLE,
-    says="Hudi's table version: 9, or 8 for Hudi 1.0.",
+    says="Hudi's table version: 9, or 8 for Hudi 1.0; tables of version 10 are read, not written.",
 )  # fmt: skip
 INITIAL_VERSION = Whole(
     "hoodie.table.initial.version", 9, 8, 9, read_by="nobody",
@@ -78,6 +78,10 @@ BASE_FILE_FORMAT = Choice(
 LOG_FILE_FORMAT = Choice(
     "hoodie.table.log.file.format", "HOODIE_LOG", ("HOODIE_LOG",), read_by=_TABLE,
     says="Log files of other formats are refused.",
+)  # fmt: skip
+STORAGE_LAYOUT = Choice(
+    "hoodie.table.storage.layout", "default", ("DEFAULT", "LSM_TREE"), read_by=_TABLE,
+    says="Of tables of version 10: in LSM_TREE, the rows of each file are sorted by record key.",
 )  # fmt: skip
 MANY_FILE_FORMATS = Flag(
     "hoodie.table.multiple.base.file.formats.enable", False, read_by=_TABLE,

@@ -17,14 +17,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mainstem.errors import CorruptTable
-from mainstem.formats.log_file import BlockKind, Header, read_blocks
+from mainstem.formats.log_file import BlockKind, Header
 from mainstem.layout.slicing import FileSlice
 from mainstem.options.services import BESIDE_WRITERS, LOG_BLOCKS_MIN, LOG_COMPACT, LOG_COMPACT_INLINE
 from mainstem.readers.planning.table_state import WRITES, TableState
 from mainstem.readers.rows.log_rows import log_runs
+from mainstem.readers.rows.native_logs import blocks_of
 from mainstem.readers.rows.split import ReadSpec, Split, split_paths
 from mainstem.services.compaction_plan import PlannedGroup, measured, refuse_clusterings, taken_groups
-from mainstem.storage import maps, paths
+from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.instant import LOGCOMPACTION, Instant
@@ -98,7 +99,7 @@ class BlockCounts:
 
 def sources_of(storage: Storage, path: str) -> frozenset[str]:
     """Instants whose blocks a log compaction's file replaces; empty for other log files."""
-    for block in read_blocks(maps.view(storage, path), path=path):
+    for block in blocks_of(storage, path):
         return frozenset(block.headers.get(Header.COMPACTED_BLOCK_TIMES, "").split(",")) - {""}
     return frozenset()
 

@@ -87,6 +87,10 @@ PARTITION_METAFILE = ".hoodie_partition_metadata"
 _LOG_NAME = re.compile(
     r"^\.([^._/]+)_([^./]*)\.(log|archive)\.([0-9]{1,9})(?:_(([0-9]+)-([0-9]+)-([0-9]+))(\.cdc)?)?\Z"
 )
+# Logs of table version 10: files of their own, which are not hidden and end as base files do.
+_NATIVE_NAME = re.compile(
+    r"^([^._/]+)_([0-9]+-[0-9]+-[0-9]+)_([^._/]+)_([0-9]{1,9})\.(log|deletes|cdc)\.([^./]+)\Z"
+)
 _BASE_NAME = re.compile(r"^([a-zA-Z0-9-]+)_([a-zA-Z0-9-]+)_([0-9]+)\.(parquet)\Z")
 # File ids of a partitioned record index hold escaped paths.
 _HFILE_NAME = re.compile(r"^([^_/]+)_([a-zA-Z0-9-]+)_([0-9]+)\.hfile\Z")
@@ -106,9 +110,18 @@ _NO_PATH = re.compile(r"[\x00-\x1f\x7f\\]")  # control characters and Windows se
 _TIME = re.compile(r"^[0-9]{17}\Z")
 
 
+# What a log file holds, and its place among those of one instant, version and token: deletes come after rows.
+_KIND_ORDER = {"log": 0, "deletes": 1, "cdc": 2, "archive": 3}
+
+
 @dataclass(frozen=True, slots=True)
 class LogName:
-    """A parsed log file name: ``.<file id>_<requested time>.log.<version>_<write token>[.cdc]``."""
+    """A parsed log file name.
+
+    A file of blocks is ``.<file id>_<requested time>.log.<version>_<write token>[.cdc]``. A native log (table
+    version 10), ``<file id>_<write token>_<requested time>_<version>.<kind>.<format>``, is one block.
+    ``kind`` is log, deletes or cdc (or archive, of a file of blocks), ``format`` "" for a file of blocks.
+    """
 
     name: str
     file_id: str
@@ -116,11 +129,25 @@ class LogName:
     version: int
     token: str
     is_cdc: bool
+    kind: str = "log"
+    format: str = ""
 
     @property
-    def order(self) -> tuple[str, int, str, bool]:
-        """Merge order (HoodieLogFile.LogFileComparator): instant, version as number, token as text."""
-        return (self.instant, self.version, self.token, self.is_cdc)
+    def order(self) -> tuple[str, int, str, int, str]:
+        """Merge order (HoodieLogFile.LogFileComparator): instant, version as number, token as text, kind,
+        suffix."""
+        suffix = self.format or (".cdc" if self.is_cdc else "")
+        return (self.instant, self.version, self.token, _KIND_ORDER[self.kind], suffix)
+
+    @property
+    def is_native(self) -> bool:
+        """Whether the file is a native log."""
+        return bool(self.format)
+
+    @property
+    def is_deletes(self) -> bool:
+        """Whether the file holds deletes and no row."""
+        return self.kind == "deletes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,17 +162,17 @@ class BaseName:
 
 def parse_log_name(name: str) -> LogName | None:
     """None for anything that is not a log file; Java ignores such names too."""
-    match = _LOG_NAME.match(name)
-    if match is None or len(name) > FILE_NAME_BYTES_MAX:
+    if len(name) > FILE_NAME_BYTES_MAX:
         return None
-    return LogName(
-        name,
-        match.group(1),
-        match.group(2),
-        int(match.group(4)),
-        match.group(5) or "",
-        match.group(9) is not None,
-    )
+    match = _LOG_NAME.match(name)
+    if match is not None:
+        file_id, instant, kind, version, token = match.group(1, 2, 3, 4, 5)
+        return LogName(name, file_id, instant, int(version), token or "", match.group(9) is not None, kind)
+    match = _NATIVE_NAME.match(name)
+    if match is None:
+        return None
+    file_id, token, instant, version, kind, file_format = match.groups()
+    return LogName(name, file_id, instant, int(version), token, kind == "cdc", kind, file_format)
 
 
 def parse_base_name(name: str) -> BaseName | None:
@@ -178,6 +205,12 @@ def of_group(names: Iterable[str], file_id: str) -> list[str]:
 def log_name(file_id: str, instant: str, version: int, token: str) -> str:
     """Name of a log file of this delta commit; version starts at 1."""
     return f".{file_id}_{instant}.log.{version}_{token}"
+
+
+def is_native_log(path: str) -> bool:
+    """Whether the file at this path is a native log, by its name."""
+    parsed = parse_log_name(path.rpartition("/")[2])
+    return parsed is not None and parsed.is_native
 
 
 def base_name(file_id: str, token: str, instant: str) -> str:

@@ -20,12 +20,17 @@ UNREADABLE = {
     "version_6": (
         {"hoodie__table__version": "6"},
         Unsupported,
-        ("version 6", "8 and 9", "upgrade"),
+        ("version 6", "8, 9 and 10", "upgrade"),
     ),
-    "version_10": (
-        {"hoodie__table__version": "10"},
+    "version_11": (
+        {"hoodie__table__version": "11"},
         Unsupported,
-        ("version 10", "8 and 9", "newer"),
+        ("version 11", "8, 9 and 10", "newer"),
+    ),
+    "storage_layout": (
+        {"hoodie__table__version": "10", "hoodie__table__storage__layout": "b_tree"},
+        Unsupported,
+        ("table.storage.layout", "'b_tree'"),
     ),
     "version_missing": ({"hoodie__table__version": None}, CorruptTable, ("hoodie.table.version",)),
     "version_text": ({"hoodie__table__version": "nine"}, CorruptTable, ("'nine'", "number")),

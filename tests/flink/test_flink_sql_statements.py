@@ -236,9 +236,10 @@ def test_a_declaration_that_contradicts_the_table_is_refused(
         ("hoodie.table.type", "COPY_ON_WRITE", "'MERGE_ON_READ' contradicts the table.*COPY_ON_WRITE"),
         ("hoodie.index.type", "BLOOM", "'BUCKET' contradicts the table.*BLOOM"),
         ("hoodie.index.bucket.engine", "CONSISTENT_HASHING", "CONSISTENT_HASHING.*SIMPLE"),
+        ("hoodie.table.version", "10", "version 10 .*can be read, but not written"),
     ],
 )
-def test_a_table_with_another_index_is_refused_and_left_as_it_is(t, existing, key, found, words) -> None:
+def test_a_table_that_cannot_be_written_is_refused_and_left_as_it_is(t, existing, key, found, words) -> None:
     properties = Path(existing) / ".hoodie/hoodie.properties"
     lines = [line for line in properties.read_text().splitlines() if not line.startswith(f"{key}=")]
     properties.write_text("\n".join([*lines, f"{key}={found}\n"]))

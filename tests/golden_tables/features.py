@@ -15,6 +15,12 @@ FEATURES = (
     ("basic_mor", LAYOUT, "table version 9 (read)"),
     ("*_by_1_0_2*", LAYOUT, "tables that Hudi 1.0.2 wrote (read)"),
     ("*_by_1_1_1*", LAYOUT, "tables that Hudi 1.1.1 wrote (read)"),
+    ("v10_*", LAYOUT, "table version 10 (read)"),
+    ("v10_*", LAYOUT, "native log files: rows, deletes, change data (read)"),
+    ("v10_lsm_tree*", LAYOUT, "storage layout lsm_tree (read)"),
+    ("v10_upgraded*", LAYOUT, "slices with files of blocks and native log files (read)"),
+    ("v10_downgraded*", LAYOUT, "tables that Java downgraded from version 10 to 9 (read)"),
+    ("v10_*", LAYOUT, "tables that Hudi 1.3.0-SNAPSHOT wrote (read)"),
     ("basic_mor", LAYOUT, "tables that Hudi 1.2.0 wrote (read)"),
     ("flink_*", LAYOUT, "tables that Flink wrote (read)"),
     ("all_types*", TYPES, "every type of Spark, nested too (read)"),
@@ -61,7 +67,12 @@ FEATURES = (
 
 def features(name: str) -> list[tuple[str, str]]:
     """Group and feature of every line that a table proves."""
-    return [(group, feature) for pattern, group, feature in FEATURES if fnmatchcase(name, pattern)]
+    names = (name, name.removeprefix("v10_"))
+    return [
+        (group, feature)
+        for pattern, group, feature in FEATURES
+        if any(fnmatchcase(one, pattern) for one in names) and (name == names[1] or pattern != "basic_mor")
+    ]
 
 
 def marked(names: list[str]) -> list[object]:

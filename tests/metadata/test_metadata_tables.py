@@ -188,12 +188,12 @@ def test_a_file_group_that_is_missing_is_noticed(tmp_path: Path) -> None:
         metadata_of(path).lookup(RECORD_INDEX, pa.array(["1"]))
 
 
-@pytest.mark.parametrize("change", ["hoodie.table.version=10", "hoodie.metadata.layout.class=a.b.C"])
+@pytest.mark.parametrize("change", ["hoodie.table.version=11", "hoodie.metadata.layout.class=a.b.C"])
 def test_layouts_of_other_releases_are_refused(change: str, tmp_path: Path) -> None:
     path = unpack("mdt_all", tmp_path)
     file = path / ".hoodie/metadata/.hoodie/hoodie.properties"
     file.write_text(file.read_text() + f"\n{change}\n")
-    with pytest.raises(Unsupported, match="versions 8 and 9"):
+    with pytest.raises(Unsupported, match="versions 8, 9 and 10"):
         metadata_of(path)
 
 

@@ -23,7 +23,7 @@ FORKS = [
     for name in NAMES
     if "." in name
     and name.split(".")[0] in NAMES
-    and name.startswith(("nbcc_", "merge_", "log_", "clustering_mor", "killed_nbcc."))
+    and name.startswith(("nbcc_", "merge_", "log_", "clustering_mor", "killed_nbcc.", "v10_"))
     and name != "nbcc_two_writers_by_1_0_2.pending2"  # Java 1.0.2 fails on it
 ]
 

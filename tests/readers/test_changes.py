@@ -22,7 +22,7 @@ from tests.golden_tables.tables import NAMES, encoded, expectations, row_text, u
 
 pytestmark = pytest.mark.versions
 LATE = "cdc_late_rows"
-CDC_TABLES = [name for name in NAMES if name.startswith("cdc_") and name != LATE]
+CDC_TABLES = [name for name in NAMES if name.startswith(("cdc_", "v10_cdc_")) and name != LATE]
 SCHEMA = pa.schema(
     [
         ("id", pa.int64()),

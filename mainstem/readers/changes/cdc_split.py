@@ -16,13 +16,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.errors import CorruptTable
-from mainstem.formats.log_file import BlockKind, read_blocks
+from mainstem.formats.avro_schema import META_FIELDS
+from mainstem.formats.log_file import BlockKind
+from mainstem.formats.native_log import NativeBlock
 from mainstem.formats.schema_resolution import project_to
 from mainstem.merge.log_entries import joined_keys
 from mainstem.merge.rules import KEY_COLUMN
 from mainstem.readers.changes.json_images import avro_texts, row_texts
+from mainstem.readers.rows.native_logs import blocks_of
 from mainstem.readers.rows.split import ReadSpec, Split, log_entries
-from mainstem.storage import maps
 from mainstem.storage.protocol import Storage
 
 AS_IS = "AS_IS"  # change logs
@@ -34,9 +36,13 @@ JSON, STRUCT = "json", "struct"
 INSERT, UPDATE, DELETE = "i", "u", "d"
 
 
-def cdc_schema(spec: ReadSpec, images: str) -> pa.Schema:
-    """Columns of change rows: ``op``, ``ts_ms`` (requested time of the instant), ``before``, ``after``."""
-    image = pa.string() if images == JSON else pa.struct(list(spec.schema))
+def cdc_schema(spec: ReadSpec, images: str, bare: bool = False) -> pa.Schema:
+    """Columns of change rows: ``op``, ``ts_ms`` (requested time of the instant), ``before``, ``after``.
+
+    ``bare``: images have no meta fields.
+    """
+    fields = [field for field in spec.schema if not (bare and field.name in META_FIELDS)]
+    image = pa.string() if images == JSON else pa.struct(fields)
     return pa.schema([("op", pa.string()), ("ts_ms", pa.string()), ("before", image), ("after", image)])
 
 
@@ -45,7 +51,8 @@ class ChangeSplit:
     """The changes of one instant in one file group; picklable.
 
     ``case``: Java's HoodieCDCInferenceCase. ``files``: change logs or log files, relative to the
-    table. ``before``, ``after``: the group's file slice before and after the instant.
+    table. ``before``, ``after``: the group's file slice before and after the instant. ``bare``: as Java reads
+    tables of version 10, images have no meta fields, which native change logs do not hold.
     """
 
     partition: str
@@ -57,6 +64,7 @@ class ChangeSplit:
     before: Split | None = None
     after: Split | None = None
     images: str = JSON
+    bare: bool = False
     columns: tuple[str, ...] = ("op", "ts_ms", "before", "after")
     filter: pc.Expression | None = None
 
@@ -89,15 +97,23 @@ class ChangeSplit:
 
     def image(self, rows: pa.Table | None, count: int) -> pa.Array:
         """Whole rows as one column of images; null where there is no row."""
-        kind = cdc_schema(self.spec, self.images).field("before").type
+        kind = self.image_type
         if rows is None:
             return pa.nulls(count, kind)
+        if self.bare:
+            rows = rows.select([name for name in rows.schema.names if name not in META_FIELDS])
         return row_texts(rows) if self.images == JSON else _as_struct(rows, kind)
 
     def assembled(self, ops: pa.Array, count: int, before: pa.Array, after: pa.Array) -> pa.Table:
         """The four columns."""
         instants = pa.repeat(pa.scalar(self.instant), count)
-        return pa.table([ops, instants, before, after], schema=cdc_schema(self.spec, self.images))
+        schema = cdc_schema(self.spec, self.images, self.bare)
+        return pa.table([ops, instants, before, after], schema=schema)
+
+    @property
+    def image_type(self) -> pa.DataType:
+        """Type of the images."""
+        return cdc_schema(self.spec, self.images, self.bare).field("before").type
 
 
 def _rows(storage: Storage, split: Split | None, keys: pa.Array | None = None) -> Iterator[pa.Table]:
@@ -166,7 +182,7 @@ def _differs(one: pa.Table, other: pa.Table) -> np.ndarray:
 def _from_change_logs(storage: Storage, change: ChangeSplit) -> Iterator[pa.Table]:
     """Rows of change logs; missing images are looked up in the base files before and after."""
     for path in change.files:
-        for block in read_blocks(maps.view(storage, path), path=path, damaged=change.spec.damaged):
+        for block in blocks_of(storage, path, damaged=change.spec.damaged):
             if block.kind is not BlockKind.CDC_DATA:
                 raise CorruptTable(
                     f"a block of kind {block.kind.name} in a change log; expected CDC_DATA",
@@ -175,10 +191,12 @@ def _from_change_logs(storage: Storage, change: ChangeSplit) -> Iterator[pa.Tabl
                 )
             table = block.table()
             if table.num_rows:
-                yield _completed(storage, change, table, path)
+                yield _completed(storage, change, table, path, native=isinstance(block, NativeBlock))
 
 
-def _completed(storage: Storage, change: ChangeSplit, logged: pa.Table, path: str) -> pa.Table:
+def _completed(
+    storage: Storage, change: ChangeSplit, logged: pa.Table, path: str, *, native: bool
+) -> pa.Table:
     ops = _flat(logged.column("op")).cast(pa.string())
     names, count = logged.schema.names, logged.num_rows
     images = []
@@ -187,7 +205,7 @@ def _completed(storage: Storage, change: ChangeSplit, logged: pa.Table, path: st
         ("after", "after" in names, (INSERT, UPDATE), change.after),
     ):
         if present:
-            images.append(_logged_image(change, _flat(logged.column(side))))
+            images.append(_logged_image(change, _flat(logged.column(side)), native))
             continue
         keys = _flat(logged.column("record_key")).cast(pa.string())
         wanted = pc.is_in(ops, value_set=pa.array(ops_with_image))
@@ -196,13 +214,15 @@ def _completed(storage: Storage, change: ChangeSplit, logged: pa.Table, path: st
     return change.assembled(ops, count, *images)
 
 
-def _logged_image(change: ChangeSplit, image: pa.Array) -> pa.Array:
-    """An image from a change log; as in Java, a missing image reads as the text ``null``."""
-    if change.images == JSON:
+def _logged_image(change: ChangeSplit, image: pa.Array, native: bool) -> pa.Array:
+    """An image from a change log; as in Java, one that a log of blocks lacks reads as the text ``null``."""
+    if change.images == JSON and not native:
         return avro_texts(image)
-    kind = cdc_schema(change.spec, STRUCT).field("before").type
     fields = [image.type.field(i).name for i in range(image.type.num_fields)]
     rows = pa.table(dict(zip(fields, image.flatten(), strict=True)))
+    if change.images == JSON:
+        return pc.if_else(image.is_valid(), row_texts(rows), None)
+    kind = change.image_type
     made = _as_struct(rows, kind)
     mask = image.is_null()
     return pa.StructArray.from_arrays(

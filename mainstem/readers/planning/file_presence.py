@@ -180,7 +180,8 @@ def check_files(
             check_no_new_clean(state)
             raise _gone(state, partition, name, None)
         if info.size < least:
-            if info.size and paths.parse_log_name(name) is not None:
+            log = paths.parse_log_name(name)
+            if info.size and log is not None and not log.is_native:
                 read_blocks(maps.view(state.storage, path), path=path)  # raises, naming the cut block
             raise cut_off(state.for_people(path), info.size, least, state.storage.base)
 

@@ -33,10 +33,13 @@ PARQUET_RATIO_MAX = 2000
 
 
 @contextmanager
-def open_base(storage: Storage, path: str, *, least: int = 0, final: bool = False) -> Iterator[BaseFile]:
+def open_base(
+    storage: Storage, path: str, *, least: int = 0, final: bool = False, footer: Any = None
+) -> Iterator[BaseFile]:
     """Opens the base file at ``path``.
 
-    ``least``: the size in bytes that its commit says; ``final``: it never changes again. Raises
+    ``least``: the size in bytes that its commit says; ``final``: it never changes again; ``footer``: its
+    Parquet metadata, if it was opened before. Raises
     ``CorruptTable`` for a shorter file, and for bytes that do not decode, here and while rows are read;
     ``FileNotFoundError`` if the file is gone; ``Unavailable`` if reading fails otherwise.
     """
@@ -44,7 +47,7 @@ def open_base(storage: Storage, path: str, *, least: int = 0, final: bool = Fals
         file = open_final(storage, path) if final else storage.open_input(path)
         if least and file.size() < least:
             raise cut_off(path, file.size(), least, storage.base)
-        source = pq.ParquetFile(file, buffer_size=_buffer_bytes(file))
+        source = pq.ParquetFile(file, metadata=footer, buffer_size=_buffer_bytes(file))
         _check_names(source.schema_arrow.names, path)
         _check_size(source.metadata, file.size(), path)
     with source:

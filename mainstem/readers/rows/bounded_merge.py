@@ -21,6 +21,7 @@ import pyarrow as pa
 from mainstem.errors import CorruptTable
 from mainstem.formats.avro_rows import Malformed
 from mainstem.formats.log_file import BlockKind, LogBlock
+from mainstem.formats.native_log import NativeBlock
 from mainstem.formats.record_starts import framed_starts
 from mainstem.formats.schema_resolution import project_to
 from mainstem.layout.buckets import java_string_hash
@@ -80,6 +81,8 @@ class _Part:
 
     def load(self, storage: Storage) -> tuple[str, LogBlock]:
         """The block with this part's content, from a mapping of its own."""
+        if isinstance(self.block, NativeBlock):  # reads its rows itself
+            return self.path, self.block
         start = self.block.content_offset
         content = maps.part(storage, self.path, start + self.begin, start + self.end)
         if self.records is None:
@@ -124,6 +127,8 @@ class _Log:
 
 def _released(block: LogBlock) -> tuple[LogBlock, int, int]:
     """The block without its content, the content's size in bytes, and an upper estimate of its rows."""
+    if isinstance(block, NativeBlock):
+        return block, block.size, block.row_count
     size = len(block.content)
     rows = size // _BYTES_PER_ROW_MIN
     if block.kind is BlockKind.AVRO_DATA:
@@ -132,7 +137,12 @@ def _released(block: LogBlock) -> tuple[LogBlock, int, int]:
 
 
 def _parts(storage: Storage, whole: _Part, piece_bytes: int) -> list[_Part]:
-    """Splits a large Avro block at record boundaries; other blocks are decoded whole."""
+    """Splits a large Avro block at record boundaries, a native log file into its row groups; other blocks are
+    decoded whole."""
+    if isinstance(whole.block, NativeBlock):
+        groups = whole.block.groups
+        size = whole.end // max(1, len(groups))
+        return [_Part(whole.path, replace(whole.block, groups=(number,)), 0, size) for number in groups]
     if whole.block.kind is not BlockKind.AVRO_DATA or whole.end <= 2 * piece_bytes:
         return [whole]
     block = whole.load(storage)[1]

@@ -20,6 +20,7 @@ from mainstem.merge.fold import Folded, Positions, fold, positions
 from mainstem.merge.log_entries import DataRows, Entry
 from mainstem.merge.rules import KEY_COLUMN, MergeRules
 from mainstem.readers.rows.base_rows import BaseFile, open_base
+from mainstem.readers.rows.log_groups import LogPart, needed_parts
 from mainstem.readers.rows.log_rows import Run, entries_of, rows_of
 from mainstem.readers.rows.query_columns import matching_rows, with_keys, with_path_values
 from mainstem.readers.rows.row_groups import matching_groups, may_win
@@ -29,6 +30,7 @@ from mainstem.storage.protocol import Storage
 # Above this share of rows, it is cheaper to probe a whole batch than to take the rows first.
 _FEW = 0.25
 _NONE = np.empty(0, np.int64)
+Pair = tuple[LogPart, Entry]
 
 
 def suits(spec: ReadSpec, runs: Sequence[Run]) -> bool:
@@ -50,10 +52,12 @@ def late_rows(
     win against these, so the filter must run on merged rows. Raises what ``read_split`` raises.
     """
     narrow = replace(split.spec, columns=())
-    pairs = [(run, entry) for run in runs for entry in entries_of(run, narrow)]
-    pairs = [(run, e) for run, e in pairs if not isinstance(e, DataRows) or e.table.num_rows]
+    identity = replace(narrow, extra=())
+    parts = needed_parts(storage, split, runs)
+    found = [(part, e) for part in parts for e in entries_of(part.run, identity if part.excluded else narrow)]
+    pairs = [(part, e) for part, e in found if not isinstance(e, DataRows) or e.table.num_rows]
     try:
-        log = _Log.of([entry for _, entry in pairs], split, order_types) if pairs else None
+        log = _Log.of(pairs, split, order_types) if pairs else None
     except pa.ArrowException:
         return None
     return _rows(storage, split, narrow, pairs, log)
@@ -63,7 +67,7 @@ def _rows(
     storage: Storage,
     split: SliceQuery,
     narrow: ReadSpec,
-    pairs: Sequence[tuple[Run, Entry]],
+    pairs: Sequence[Pair],
     log: _Log | None,
 ) -> Iterator[pa.Table]:
     if split.base_file is not None:
@@ -84,15 +88,16 @@ class _Log:
     emit: np.ndarray
 
     @classmethod
-    def of(cls, entries: Sequence[Entry], split: SliceQuery, kinds: Sequence[pa.DataType]) -> _Log:
+    def of(cls, pairs: Sequence[Pair], split: SliceQuery, kinds: Sequence[pa.DataType]) -> _Log:
+        entries = [entry for _, entry in pairs]
         log = positions(entries, split.spec.rules, kinds)
         folded = fold(log)
         made = cls(log, folded, split.spec.rules, np.zeros(log.key_count, bool))
         winners = np.zeros(len(log.codes), bool)
         winners[folded.winner[~folded.is_delete]] = True
-        for entry, start, end in zip(entries, log.starts[:-1], log.starts[1:], strict=True):
+        for (part, entry), start, end in zip(pairs, log.starts[:-1], log.starts[1:], strict=True):
             chosen = np.flatnonzero(winners[start:end])
-            if isinstance(entry, DataRows) and len(chosen):
+            if isinstance(entry, DataRows) and len(chosen) and not part.excluded:
                 rows = entry.table if len(chosen) == end - start else entry.table.take(pa.array(chosen))
                 made.emit[log.codes[start + chosen[_passing(rows, split)]]] = True
         return made
@@ -124,11 +129,11 @@ class _Log:
         if code is not None:
             self.emit[code[~wins]] = False
 
-    def rows(self, pairs: Sequence[tuple[Run, Entry]], split: SliceQuery) -> Iterator[pa.Table]:
+    def rows(self, pairs: Sequence[Pair], split: SliceQuery) -> Iterator[pa.Table]:
         """The log rows to emit, run by run."""
         chosen = np.zeros(len(self.log.codes), bool)
         chosen[self.folded.winner[self.emit]] = True
-        for (run, entry), start, end in zip(pairs, self.log.starts[:-1], self.log.starts[1:], strict=True):
+        for (part, entry), start, end in zip(pairs, self.log.starts[:-1], self.log.starts[1:], strict=True):
             rows = np.flatnonzero(chosen[start:end])
             if not len(rows) or not isinstance(entry, DataRows):
                 continue
@@ -136,7 +141,7 @@ class _Log:
             missing = [n for n in _output(split.spec) if n not in there]
             table = entry.table.take(pa.array(rows))
             if missing:
-                table = _beside(table, rows_of(run, missing, rows))
+                table = _beside(table, rows_of(part.run, missing, rows))
             yield _finished(table, split)
 
 

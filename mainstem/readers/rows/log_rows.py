@@ -11,15 +11,17 @@ import pyarrow as pa
 from mainstem.errors import CorruptTable, Unsupported
 from mainstem.formats.avro_columns import decode_many
 from mainstem.formats.avro_selection import selected_records
-from mainstem.formats.log_file import BlockKind, Header, LogBlock, read_blocks
-from mainstem.layout.committed_files import cut_off
+from mainstem.formats.log_file import BlockKind, Header, LogBlock
+from mainstem.formats.native_log import NativeBlock
 from mainstem.merge.log_entries import DataRows, DeletedKeys, Entry
 from mainstem.merge.log_order import BlockNote, surviving
+from mainstem.merge.rules import KEY_COLUMN
+from mainstem.readers.rows.native_logs import blocks_of
 from mainstem.readers.rows.query_columns import with_keys, written_in
 from mainstem.readers.rows.slice_query import ReadSpec, SliceQuery
-from mainstem.storage import maps, paths
-from mainstem.storage.final_files import view_final
+from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
+from mainstem.storage.side_by_side import side_by_side
 
 Kept = TypeVar("Kept")
 Run = list[tuple[str, LogBlock]]
@@ -44,19 +46,26 @@ def live_blocks(
 
     ``keep`` is called for every block, also for invalid ones, file by file.
     """
+    until, damaged = split.spec.until, split.spec.damaged
+    logs = [path for path in split.log_files if until is None or _instant_of(path) <= until]
+
+    def blocks(path: str) -> Sequence[LogBlock]:
+        least, final = split.least_bytes(path), damaged == "error"
+        return blocks_of(storage, path, damaged=damaged, least=least, final=final)
+
+    # Of native logs only the footer is read here, which is a request each on an object store.
+    native = [path for path in logs if paths.is_native_log(path)]
+    opened = dict(zip(native, side_by_side(storage, blocks, native), strict=True))
     notes: list[BlockNote] = []
-    for path in split.log_files:
-        name = paths.parse_log_name(path.rsplit("/", 1)[-1])
-        instant = name.instant if name is not None else ""
-        if split.spec.until is not None and instant > split.spec.until:
-            continue
-        whole = split.spec.damaged == "error"
-        view = view_final(storage, path) if whole else maps.view(storage, path)
-        blocks = read_blocks(view, path=path, damaged=split.spec.damaged)
-        if len(view) < (least := split.least_bytes(path)):  # where no block is cut
-            raise cut_off(path, len(view), least, storage.base)
-        notes += [_note(block, (path, keep(block))) for block in blocks]
+    for path in logs:
+        found = opened[path] if path in opened else blocks(path)
+        notes += [_note(block, (path, keep(block))) for block in found]
     return [note.block for note in surviving(notes, until=split.spec.until)]
+
+
+def _instant_of(path: str) -> str:
+    name = paths.parse_log_name(path.rsplit("/", 1)[-1])
+    return "" if name is None else name.instant
 
 
 def _runs(blocks: Sequence[tuple[str, LogBlock]], *, join: bool) -> Iterator[Run]:
@@ -91,7 +100,7 @@ def entries_of(run: Run, spec: ReadSpec) -> list[Entry]:
     """The merge entries of a run (none for a block skipped as damaged)."""
     path, block = run[0]
     if block.kind is BlockKind.DELETE:
-        return [_deleted(block, path)]
+        return [_deleted(block, path, spec)]
     if block.kind is BlockKind.CORRUPT:
         return []  # only with damaged="skip"
     if block.kind not in (BlockKind.AVRO_DATA, BlockKind.PARQUET_DATA):
@@ -124,6 +133,8 @@ def _decoded(run: Run, spec: ReadSpec) -> pa.Table:
 def rows_of(run: Run, names: Sequence[str], rows: np.ndarray) -> pa.Table:
     """Rows by number (ascending within the run) of data blocks, with these columns."""
     path, block = run[0]
+    if isinstance(block, NativeBlock):
+        return block.picked(names, rows)
     if block.kind is not BlockKind.AVRO_DATA:
         return block.table(names).take(pa.array(rows))
     places = [(name, member.content_offset + 8) for name, member in run]
@@ -131,7 +142,9 @@ def rows_of(run: Run, names: Sequence[str], rows: np.ndarray) -> pa.Table:
     return decode_many(parts, block.schema_text, names, path, places=places)
 
 
-def _deleted(block: LogBlock, path: str) -> DeletedKeys:
+def _deleted(block: LogBlock, path: str, spec: ReadSpec) -> DeletedKeys:
+    if isinstance(block, NativeBlock):
+        return _natively_deleted(block, path, spec)
     table = block.deletes()
     keys = _whole(table.column("record_key"))
     unconditional = _whole(table.column("ordering_is_default")).to_numpy(zero_copy_only=False)
@@ -139,6 +152,24 @@ def _deleted(block: LogBlock, path: str) -> DeletedKeys:
     several = pa.types.is_struct(ordering.type)
     fields = tuple(ordering.flatten()) if several else (ordering,)
     return DeletedKeys(keys, fields, unconditional, path)
+
+
+def _natively_deleted(block: NativeBlock, path: str, spec: ReadSpec) -> DeletedKeys:
+    stored, wanted = spec.stored_columns(block.instant), list(spec.rules.ordering)
+    table = block.deleted(wanted if stored is None else stored.names(wanted))
+    table = table if stored is None else stored.shown(table)
+    fields = tuple(_whole(table.column(name)) for name in wanted if name in table.schema.names)
+    if len(fields) < len(wanted) and block.ordered_by:
+        raise Unsupported(
+            f"the deletes in {path} are ordered by {', '.join(block.ordered_by)}, the table by"
+            f" {', '.join(wanted)}, so they cannot be ordered: compact the table with Java Hudi before its"
+            " ordering fields change"
+        )
+    # Without any ordering value a delete removes whatever came before.
+    unconditional = np.ones(table.num_rows, bool)
+    for field in fields:
+        unconditional &= np.asarray(field.is_null())
+    return DeletedKeys(_whole(table.column(KEY_COLUMN)), fields, unconditional, path)
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

@@ -55,7 +55,12 @@ from mainstem.metadata.records.row_keys import (
 )
 from mainstem.readers.planning.table_state import TableState
 from mainstem.readers.skipping.other_engines import stranger_since_built
-from mainstem.readers.skipping.stored_ranges import stored_ranges, unknown, without_merged_floats
+from mainstem.readers.skipping.stored_ranges import (
+    stored_ranges,
+    unknown,
+    without_merged_floats,
+    without_rows,
+)
 from mainstem.storage import paths
 from mainstem.storage.final_files import read_final
 from mainstem.timeline.index_records import decode_index_builds, load_index_plan, pending_index_actions
@@ -222,10 +227,12 @@ class Indexes:
         keys = column_stats_keys(pa.array([column] * len(files)), partitions, names)
         self._used.add(index)
         rows = self._metadata.lookup(index, keys)
-        logs = np.array([paths.parse_log_name(name) is not None for _, name in files])
+        logs = [paths.parse_log_name(name) for _, name in files]
+        blocks = np.array([log is not None and not log.is_native for log in logs])
         # Every row has a key: if the key column is indexed, a file that counts no value has no row.
         told = index == COLUMN_STATS and META_FIELDS[2] in self._columns
-        return stored_ranges(rows, keys, kind, logs=logs, deletes_told=told, path=index)
+        found = stored_ranges(rows, keys, kind, logs=blocks, deletes_told=told, path=index)
+        return without_rows(found, np.array([log is not None and log.is_deletes for log in logs]))
 
     # -------------------------------------------------------------------------------------- expressions
 

@@ -8,8 +8,9 @@ Hudi 1.2.0 writes some ranges that do not bound the values. These are not used:
 * binary columns: logs compare them by signed bytes;
 * text bounds with characters from U+D800 on: Java orders texts in logs by UTF-16, Arrow by code points, and
   the two orders agree only below;
-* text ranges of base files unless zero nulls were counted: Parquet stores no range of a column chunk whose
-  bounds take 4 KiB, and Java then leaves the chunk out of the file's range and counts minus one null for it;
+* text ranges of base files and native logs unless zero nulls were counted: Parquet stores no range of a
+  column chunk whose bounds take 4 KiB, and Java then leaves the chunk out of the file's range and counts
+  minus one null for it;
 * ranges that end before they begin;
 * upper bounds of a partition's floating point columns that were merged (``without_merged_floats``).
 
@@ -54,7 +55,8 @@ def stored_ranges(
     """Ranges of one column of type ``kind`` in the files with these keys, in their order.
 
     ``rows``: the statistics found for the keys (``records.SCHEMAS``); ``logs``: which of the files are log
-    files; ``deletes_told``: a row that counts no values means that a log file holds only deletes.
+    files of blocks, whose ranges do not come from a footer; ``deletes_told``: a row that counts no values
+    means that such a file holds only deletes.
     """
     found = pc.index_in(keys, value_set=rows["key"].combine_chunks() if rows.num_rows else keys.slice(0, 0))
     there = found.is_valid().to_numpy(zero_copy_only=False)
@@ -80,6 +82,11 @@ def stored_ranges(
     ranges.values[at] = ~(only_nulls | empty)
     ranges.nulls[at] = ~(empty | (bounded & (nulls == 0) & (count > 0)))
     return Ranges(_placed(low, at, len(keys)), _placed(high, at, len(keys)), ranges.nulls, ranges.values)
+
+
+def without_rows(found: Ranges, files: np.ndarray) -> Ranges:
+    """The ranges, where the files of this mask hold no row, such as those of deletes."""
+    return Ranges(found.low, found.high, found.nulls & ~files, found.values & ~files)
 
 
 def _numbers(column: pa.ChunkedArray) -> np.ndarray:
