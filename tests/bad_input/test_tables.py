@@ -208,6 +208,10 @@ def test_no_table_at_all_is_said_in_words(tmp_path: Path) -> None:
         with pytest.raises(Invalid) as caught:
             mainstem.open_table(where)
         is_clear(str(caught.value), ("no Hudi table at", str(where), "create_table"))
+
+
+@pytest.mark.disk("what shows a server's files in a folder has no file in a table's place")
+def test_a_file_is_no_table(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(MainstemError) as caught:
         mainstem.open_table(tmp_path / "file")

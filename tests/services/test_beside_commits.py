@@ -544,7 +544,10 @@ def test_what_a_killed_process_left_of_a_compaction_is_finished_by_the_next(path
 
 def test_a_process_that_ends_at_once_has_done_what_was_due(path: Path) -> None:
     for _ in range(4):
-        process = started(path, "a", 5, WRITER.replace("PAUSE = 0", "GRACE_S = 60"))
+        # no pause after a look at what may be cleaned, either
+        none = "PAUSE = beside_commits.FRUITLESS_MS = 0\nbeside_commits.GRACE_S = 60"
+        code = WRITER.replace("PAUSE = 0", none)
+        process = started(path, "a", 5, code)
         _, said = process.communicate(timeout=600)
         assert (process.returncode, said) == (0, "")
     counted = actions(path)

@@ -291,6 +291,12 @@ class _ShownUpload:
 class ShownHdfs(ShownFiles, HdfsStorage):
     """Files of an HDFS cluster."""
 
+    def show_in(self, at: Location) -> None:
+        super().show_in(at)
+        for folder, _, files in os.walk(at.path):
+            if not files and folder != at.path:  # of a copy: HDFS has empty folders, too
+                self.make_folder(folder[len(at.path) + 1 :])
+
     def _take_over_file(self, file: str) -> None:
         super()._take_over_file(file)
         # A folder that was removed by hand is gone as a whole: HDFS would keep it, empty.

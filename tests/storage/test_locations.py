@@ -108,6 +108,7 @@ def test_a_name_node_whose_host_nobody_knows_is_not_waited_for() -> None:
     assert time.monotonic() - began < 60
 
 
+@pytest.mark.disk("HDFS takes no colon in a path")
 def test_a_path_object_of_a_url_is_refused_as_well(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(Invalid, match=r"'s3:/bucket/t'.*'\./s3:/bucket/t'"):

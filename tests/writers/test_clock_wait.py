@@ -62,6 +62,7 @@ def test_a_default_table_waits_for_nothing_and_its_times_lie_in_the_past(make_ta
     assert waits == []
 
 
+@pytest.mark.disk("how long a store takes decides what is left to wait")
 def test_where_hudi_1_0_may_write_the_skew_is_waited_out_at_begin_and_at_commit(make_table, waits):
     table = make_table(table_version=8, **{"hoodie.mainstem.exclusive": False})
     began = before_now(0)
@@ -70,6 +71,7 @@ def test_where_hudi_1_0_may_write_the_skew_is_waited_out_at_begin_and_at_commit(
     assert began <= outcome.instant < outcome.completion_time
 
 
+@pytest.mark.disk("how long a store takes decides what is left to wait")
 def test_a_time_above_another_engines_is_waited_for_until_it_lies_in_the_past(make_table, waits):
     table = make_table(**{"hoodie.mainstem.exclusive": False})
     table.upsert(rows([1], ts=1))
@@ -88,6 +90,7 @@ def test_an_exclusive_table_does_not_wait(make_table, waits):
     assert waits == []
 
 
+@pytest.mark.disk("how long a store takes decides what is left to wait")
 def test_an_instant_of_another_kind_of_writer_brings_the_wait_back_for_good(make_table, waits):
     table = make_table()
     table.upsert(rows([1], ts=1))
