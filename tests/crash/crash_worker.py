@@ -104,6 +104,16 @@ def bulk_insert(path: str) -> str:
         return txn.commit().status
 
 
+def overwrite(path: str) -> str:
+    """An overwrite of one partition that is made again, since a compaction is planned beside it."""
+    small = {**PROPERTIES, "hoodie.parquet.bloom.filter.enabled": "false"}
+    table = mainstem.open_table(path, properties=small)
+    with table.begin("insert_overwrite") as txn:
+        txn.write(rows("new", 0, "02"))
+        mainstem.open_table(path, properties=small).schedule_compaction()
+        return txn.commit().status
+
+
 def abort(path: str) -> None:
     table = mainstem.open_table(path, properties=PROPERTIES)
     with table.begin("upsert", guard=GUARD) as txn:
@@ -210,7 +220,7 @@ ACTIONS = {
     "drop_vector_index": lambda path: serviced(path).drop_index("v"),
     "tend_vector_indexes": lambda path: serviced(path).run_services("vectors"),
     "create": create, "upsert": upsert, "bulk_insert": bulk_insert, "abort": abort,
-    "roll_back": roll_back, "restore": restore, "recover": recover,
+    "overwrite": overwrite, "roll_back": roll_back, "restore": restore, "recover": recover,
     "compact": lambda path: serviced(path).compact(),
     "log_compact": lambda path: serviced(path).log_compact(),
     "clean": lambda path: serviced(path).clean(),

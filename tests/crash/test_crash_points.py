@@ -126,6 +126,22 @@ def test_a_bulk_insert_killed_at_any_step_leaves_old_or_new_and_is_replayed_once
     assert seen == {0, 1}, "kills before and after the commit became visible"
 
 
+def test_an_overwrite_killed_at_any_step_leaves_the_old_rows_or_its_own(run, template, tmp_path):
+    seen = set()
+    for step, path in every_step(run, "overwrite", template, tmp_path, 3):
+        done = any(c.operation == "INSERT_OVERWRITE" for c in table_files.commits(path))
+        before = {"0": "new0", "2": "new2"} if done else OLD
+        seen.add(done)
+        assert content(path) == before, step
+        assert opened(path).upsert(rows("other", 30, "0")).status == "committed"
+        opened(path).compact()
+        assert content(path) == {**before, "0": "other0"}, step
+        clean_up(path)
+        opened(path).compact()
+        assert content(path) == {**before, "0": "other0", "9": "last9"}, step
+    assert seen == {False, True}, "kills before and after the commit became visible"
+
+
 def test_a_writer_killed_at_any_step_of_an_abort_shows_nothing(run, template, tmp_path):
     for step, path in every_step(run, "abort", template, tmp_path, 3):
         check_replay(path, step)

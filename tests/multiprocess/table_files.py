@@ -40,6 +40,7 @@ class Commit:
     completion: str
     guard: tuple[str, int, int] | None
     files: frozenset[str]
+    operation: str = ""
 
 
 def timeline(base: Path) -> list[tuple[str, str | None, str]]:
@@ -112,7 +113,8 @@ def commits(base: Path) -> list[Commit]:
             guard = record["extraMetadata"].get("mainstem.stream.guard")
             stats = record["partitionToWriteStats"].values()
             files = frozenset(stat["path"] for part in stats for stat in part)
-            found.append(Commit(requested, completion, tuple(json.loads(guard)) if guard else None, files))
+            batch = tuple(json.loads(guard)) if guard else None
+            found.append(Commit(requested, completion, batch, files, record.get("operationType") or ""))
     return found
 
 
