@@ -115,10 +115,12 @@ stores: setup-dev servers ## object stores and HDFS: real servers are installed,
 	for store in minio hdfs; do $(ENVIRONMENT) run dev -- -m pytest tests/writers $(ON_STORES) --store $$store \
 	--sample $(SERVER_SAMPLE) $(TWO) -q $(ARGS) || [ $$? = 5 ] || failed=1; done; exit $$failed
 
+# More processes than cores: they wait for their server.
 STORES ?= minio hdfs
-stores-suites: setup-dev servers ## the suites whole on STORES="minio hdfs" (versitygw azurite fake-gcs, too); 30 minutes each
+stores-suites: setup-dev servers ## the suites whole on STORES="minio hdfs" (versitygw azurite fake-gcs, too); an hour each
 	@failed=0; for store in $(STORES); do \
-	$(ENVIRONMENT) run dev -- -m pytest tests/writers $(ON_STORES) --store $$store $(TWO) -q $(ARGS) || failed=1; \
+	$(ENVIRONMENT) run dev -- -m pytest tests/writers $(ON_STORES) --store $$store -n 6 --dist loadfile --timeout 1800 \
+	-q $(ARGS) || failed=1; \
 	done; exit $$failed
 
 interop-matrix: setup-dev ## every cell of the interop matrix, resumed where it was stopped; docs/interop.md
