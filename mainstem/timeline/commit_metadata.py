@@ -49,6 +49,10 @@ def _appended() -> Callable[[Mapping[str, Any]], Encoded]:
     return writer_of_some(schema_text("HoodieCommitMetadata"), "HoodieWriteStat", same)
 
 
+#: operations of delta commits that hide what is older in their partitions (``writers.overwriting``)
+OVERWRITES = frozenset(("INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE"))
+
+
 @dataclass
 class WriteStat:
     """One data file that a commit wrote (HoodieDeltaWriteStat of a v8+ log append)."""

@@ -29,7 +29,7 @@ from mainstem.storage.protocol import Storage
 from mainstem.timeline.commit_metadata import WriteStat
 from mainstem.writers.append import BucketAppender
 from mainstem.writers.encode_rows import Place, Slab
-from mainstem.writers.write_spec import BULK_INSERT, OVERWRITES, WriteSpec
+from mainstem.writers.write_spec import BULK_INSERT, OF_BASE_FILES, WriteSpec
 
 _KEY = META_FIELDS[2]
 
@@ -59,8 +59,9 @@ def appender_for(
 ) -> BucketAppender:
     """The writer of a transaction's rows: ``BulkInserter`` for bulk inserts, ``Overwriter`` for overwrites,
     else ``BucketAppender``."""
-    kind: type[BucketAppender] = BulkInserter if spec.operation == BULK_INSERT else BucketAppender
-    kind = Overwriter if spec.operation in OVERWRITES else kind
+    kind: type[BucketAppender] = BucketAppender
+    if spec.operation in OF_BASE_FILES:
+        kind = BulkInserter if spec.operation == BULK_INSERT else Overwriter
     return kind(storage, spec, token, known_buckets, known_partitions, surely_alive)
 
 

@@ -9,6 +9,7 @@ against writes that completed since it began, and against compactions and cluste
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from mainstem.layout.buckets import file_id_bucket
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
@@ -28,9 +29,25 @@ from mainstem.timeline.instant import (
 from mainstem.timeline.plans import load_compaction_plan
 
 _WRITES = (COMMIT, DELTACOMMIT, REPLACECOMMIT)
-_COMPACT = "COMPACT"
+COMPACT = "COMPACT"
 
 Place = tuple[str, int | None]
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """An instant that overlaps a transaction, and a place that both reach."""
+
+    action: str
+    requested: str
+    partition: str
+    bucket: int | None
+
+    def __str__(self) -> str:
+        return (
+            f"{self.action} {self.requested} reached for bucket {self.bucket} of partition"
+            f" {self.partition!r} meanwhile"
+        )
 
 
 class Overlaps:
@@ -48,8 +65,8 @@ class Overlaps:
         self._places = set(places_of((s.partition, s.file_id) for s in stats))
         self._cleared: set[str] = set()
 
-    def find(self, timeline: ActiveTimeline) -> str | None:
-        """Describes the first write that overlaps; None if none does.
+    def find(self, timeline: ActiveTimeline) -> Overlap | None:
+        """The first write that overlaps; None if none does.
 
         Call it once before taking the lock, so that few files remain to be read under it.
         """
@@ -76,7 +93,7 @@ class Overlaps:
                 return found
         return self._find_archived()
 
-    def _find_archived(self) -> str | None:
+    def _find_archived(self) -> Overlap | None:
         """Like ``find``, for archived writes: one that completed since this began may be archived by now."""
         self._archive.refresh()
         rows = (column.to_pylist() for column in self._archive.completed(self._instant).columns)
@@ -91,12 +108,9 @@ class Overlaps:
             self._cleared.add(requested)
         return None
 
-    def _common(self, action: str, requested: str, touched: Iterable[Place]) -> str | None:
+    def _common(self, action: str, requested: str, touched: Iterable[Place]) -> Overlap | None:
         common = sorted(self._places.intersection(touched), key=str)
-        if not common:
-            return None
-        partition, bucket = common[0]
-        return f"{action} {requested} reached for bucket {bucket} of partition {partition!r} meanwhile"
+        return Overlap(action, requested, *common[0]) if common else None
 
     def _written(self, instant: Instant) -> Iterable[Place]:
         path = paths.timeline_file(f"{instant.requested}_{instant.completion}.{instant.action}")
@@ -105,7 +119,7 @@ class Overlaps:
 
     def _places_of(self, requested: str, metadata: CommitMetadata) -> Iterable[Place]:
         # A compaction planned before this transaction began holds no row written since.
-        if metadata.operation == _COMPACT and requested < self._instant:
+        if metadata.operation == COMPACT and requested < self._instant:
             return ()
         written = [(p, str(s.get("fileId") or "")) for p, stats in metadata.stats.items() for s in stats]
         written += [(p, file_id) for p, ids in metadata.replaced.items() for file_id in ids]

@@ -36,16 +36,14 @@ from mainstem.layout.partitions import PartitionListing, list_partitions
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline
-from mainstem.timeline.commit_metadata import CommitMetadata, WriteStat
+from mainstem.timeline.commit_metadata import OVERWRITES, CommitMetadata, WriteStat
 from mainstem.timeline.instant import LOGCOMPACTION
 from mainstem.truetime.clock import Clock
-from mainstem.writers.conflicts import Overlaps, Place, places_of
-from mainstem.writers.outcome import OPERATIONS
-from mainstem.writers.write_spec import DELETE_PARTITION, INSERT_OVERWRITE_TABLE, OVERWRITES, WriteSpec
+from mainstem.writers.conflicts import COMPACT, Overlap, Overlaps, Place, places_of
+from mainstem.writers.write_spec import DELETE_PARTITION, INSERT_OVERWRITE_TABLE, WriteSpec
 
 _BATCH_ROWS = 65_536
-_COMPACT, _LOG_COMPACT = "COMPACT", "LOG_COMPACT"
-_OVERWRITES = frozenset(OPERATIONS[name] for name in OVERWRITES)
+_LOG_COMPACT = "LOG_COMPACT"
 
 #: rounds after which an overwrite gives up: each needs a plan, or a bulk insert, in the time of one
 ROUNDS_MAX = 20
@@ -79,12 +77,12 @@ def _overwritten(
         yield PartitionListing(partition, tuple(storage.names(partition)))
 
 
-def none_pending(clock: Clock, look: Callable[[], ActiveTimeline], other: str) -> bool:
+def none_pending(clock: Clock, look: Callable[[], ActiveTimeline], other: Overlap) -> bool:
     """Whether ``other``, which passed an overwrite by, is no pending log compaction, or no more so soon."""
-    if not other.startswith(LOGCOMPACTION):
+    if other.action != LOGCOMPACTION:
         return True
-    requested, until_ms = other.split()[1], clock.monotonic_ms() + PENDING_MAX_MS
-    while any(i.requested == requested and i.action == LOGCOMPACTION for i in look().pending):
+    until_ms = clock.monotonic_ms() + PENDING_MAX_MS
+    while any(i.requested == other.requested and i.action == LOGCOMPACTION for i in look().pending):
         if clock.monotonic_ms() > until_ms:
             return False
         clock.sleep_ms(_LOOK_MS)
@@ -110,10 +108,10 @@ class Hidden(Overlaps):
     whenever = frozenset((LOGCOMPACTION,))
 
     def _places_of(self, requested: str, metadata: CommitMetadata) -> Iterable[Place]:
-        if metadata.operation in (_COMPACT, _LOG_COMPACT):
+        if metadata.operation in (COMPACT, _LOG_COMPACT):
             return super()._places_of(requested, metadata)
         replaced = [(p, file_id) for p, ids in metadata.replaced.items() for file_id in ids]
-        if metadata.operation in _OVERWRITES:
+        if metadata.operation in OVERWRITES:
             return places_of(replaced)
         bases = [
             (partition, str(stat.get("fileId") or ""))

@@ -61,7 +61,7 @@ from mainstem.writers.bulk_insert import (
     check_names_differ,
     check_one_base_file_each,
 )
-from mainstem.writers.conflicts import Overlaps
+from mainstem.writers.conflicts import Overlap, Overlaps
 from mainstem.writers.context import WriterContext
 from mainstem.writers.fit_rows import Rows, as_table
 from mainstem.writers.outcome import ALREADY_COMMITTED, COMMITTED, EMPTY, OPERATIONS, Outcome
@@ -103,24 +103,17 @@ class FoundCommitted:
     instant: str
 
 
-@dataclass(frozen=True)
-class Overlapped:
-    """A decision: a bulk insert loses against ``other``, a write or a compaction's plan; an overwrite is made
-    again after it."""
-
-    other: str
-
-
 class _PassedBy(Exception):
     """Ends a round of an overwrite; ``stats``: its base files."""
 
-    def __init__(self, other: str, stats: list[WriteStat]) -> None:
-        super().__init__(other)
+    def __init__(self, other: Overlap, stats: list[WriteStat]) -> None:
+        super().__init__(str(other))
         self.other, self.stats = other, stats
 
 
-#: Why a commit is not published as it is; ``Moved``: other writers' schema has columns that it lacks.
-Decision = FoundCommitted | Overlapped | Moved
+#: Why a commit is not published as it is. ``Overlap``: a bulk insert loses against it, an overwrite is made
+#: again after it; ``Moved``: other writers' schema has columns that it lacks.
+Decision = FoundCommitted | Overlap | Moved
 
 
 class Transaction:
@@ -447,12 +440,7 @@ class Transaction:
             self._turns.check_open(self.instant)
             with self._turns.step("commit"):
                 try:
-                    try:
-                        outcome = self._commit()
-                    except _PassedBy as passed:
-                        if self._again:
-                            raise
-                        outcome = self._made_again(passed)
+                    outcome = self._commit()
                     self._turns.in_doubt = False
                 except OutcomeUnknown:
                     # It may be visible: delete none of its files. If it is not, it is rolled back lazily.
@@ -495,6 +483,14 @@ class Transaction:
             return  # a later writer sweeps them
 
     def _commit(self) -> Outcome:
+        try:
+            return self._commit_once()
+        except _PassedBy as passed:
+            if self._again:
+                raise
+            return self._made_again(passed)
+
+    def _commit_once(self) -> Outcome:
         ctx = self._ctx
         if self._may_be_completed and (completed := self._completed()) is not None:
             return self._found_committed(completed)  # by another process that took it over
@@ -530,7 +526,7 @@ class Transaction:
             appender.put_empty(partition, file_id)
         return [*self._task_stats, *appender.finish()]
 
-    def _overtaken(self, other: str, stats: list[WriteStat]) -> NoReturn:
+    def _overtaken(self, other: Overlap, stats: list[WriteStat]) -> NoReturn:
         if self._spec.operation == BULK_INSERT:
             self._lose(other)
         raise _PassedBy(other, stats)
@@ -545,7 +541,9 @@ class Transaction:
                 _log.info("overwrite %s of %s begins again: %s", current.instant, ctx.base, passed.other)
                 current = current._begun_again(passed.stats, number)
                 try:
-                    return self._end(current.commit())
+                    outcome = current.commit()
+                    self._seen = None  # what runs after a commit has run
+                    return self._end(outcome)
                 except _PassedBy as again:
                     passed = again
             current._abort()
@@ -599,7 +597,7 @@ class Transaction:
                         return self._found_committed(self._completed() or "")
                     self._abort()
                     return self._end(Outcome(ALREADY_COMMITTED, instant=instant))
-                case Overlapped(other):
+                case Overlap() as other:
                     self._overtaken(other, stats)
                 case Moved(text, announce):  # again, with the columns that others added
                     self._spec = with_schema(self._spec, text)
@@ -671,7 +669,7 @@ class Transaction:
         with Transaction.begin(self._ctx, replace(self._spec, instant="", operation=UPSERT)) as txn:
             txn._publish_completed([], 0)
 
-    def _lose(self, other: str) -> NoReturn:
+    def _lose(self, other: Overlap) -> NoReturn:
         """Undo a bulk insert that another write overlaps, as Java does; the other write stands."""
         self._abort()
         raise RolledBack(
@@ -736,7 +734,7 @@ class Transaction:
                 return FoundCommitted(earlier)
         other = self._overlaps.find(timeline) if self._overlaps is not None else None
         if other is not None:
-            return Overlapped(other)
+            return other
         return newer_schema(ctx.seams.storage, timeline, self._spec, ctx.own_schema, section.decided)
 
     def _remove_unclaimed(self, claimed: set[str]) -> None:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from compare import assert_rows_of, assert_same, without_meta
-from java_hudi import JavaHudi, nbcc_options
+from java_hudi import JavaHudi
 from test_interop_concurrent import Run, wait_for
 
 import mainstem
@@ -38,14 +38,7 @@ JAVA_SERVICES = {
 
 @pytest.fixture
 def run(java: JavaHudi, tmp_path: Path) -> Run:
-    """An empty table of two partitions, and who will write it."""
-    path, signals = str(tmp_path / "served"), tmp_path / "signals"
-    signals.mkdir()
-    mainstem.create_table(
-        path, event_batches.SCHEMA, record_key="id", ordering="ts", partition_by="city", buckets=2
-    )
-    options = nbcc_options("served", record_key=["id"], ordering=["ts"], partition_by=["city"], buckets=2)
-    return Run(java, path, signals, options)
+    return Run.on_new_table(java, tmp_path, "served")
 
 
 def start_ours(run: Run) -> None:

@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import event_batches
@@ -82,6 +82,23 @@ class Run:
         self.java_commits = 0
         self.writers: list[Writer] = []
 
+    @classmethod
+    def on_new_table(
+        cls,
+        java: JavaHudi,
+        folder: Path,
+        name: str,
+        *,
+        partition_by: Sequence[str] = ("city",),
+        buckets: int = 2,
+    ) -> Run:
+        """An empty table of this name, and who will write it."""
+        path, signals = str(folder / name), folder / "signals"
+        signals.mkdir()
+        places = {"partition_by": list(partition_by), "buckets": buckets}
+        mainstem.create_table(path, event_batches.SCHEMA, record_key=["id"], ordering=["ts"], **places)
+        return cls(java, path, signals, nbcc_options(name, record_key=["id"], ordering=["ts"], **places))
+
     def start(self, number: int, first: int = 0) -> Writer:
         writer = Writer(self.path, number, first, self.signals)
         self.writers.append(writer)
@@ -139,20 +156,8 @@ def overlapping_pairs(path: str, ours: set[str]) -> tuple[int, int]:
 def test_java_and_two_of_our_processes_write_the_same_keys_at_once_and_nothing_is_lost(
     java: JavaHudi, tmp_path: Path, partition_by: list[str]
 ) -> None:
-    path, signals = str(tmp_path / "shared"), tmp_path / "signals"
-    signals.mkdir()
-    mainstem.create_table(
-        path,
-        event_batches.SCHEMA,
-        record_key=["id"],
-        ordering=["ts"],
-        partition_by=partition_by,
-        buckets=4,
-    )
-    options = nbcc_options(
-        "shared", record_key=["id"], ordering=["ts"], partition_by=partition_by, buckets=4
-    )
-    run = Run(java, path, signals, options)
+    run = Run.on_new_table(java, tmp_path, "shared", partition_by=partition_by, buckets=4)
+    path, options, signals = run.path, run.options, run.signals
     try:
         first, second = run.start(0), run.start(1)
         (signals / "go").touch()

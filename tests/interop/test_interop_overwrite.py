@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from compare import assert_same, without_meta
-from java_hudi import JavaHudi, nbcc_options
+from java_hudi import JavaHudi
 from test_interop_concurrent import JAVA, Run, wait_for
 
 import mainstem
@@ -28,16 +28,7 @@ SERVICES = {"hoodie.compact.inline": "true", "hoodie.compact.inline.max.delta.co
 
 @pytest.fixture
 def run(java: JavaHudi, tmp_path: Path) -> Run:
-    """An empty table of three partitions, and who will write it."""
-    path, signals = str(tmp_path / "overwritten"), tmp_path / "signals"
-    signals.mkdir()
-    mainstem.create_table(
-        path, event_batches.SCHEMA, record_key="id", ordering="ts", partition_by="city", buckets=2
-    )
-    options = nbcc_options(
-        "overwritten", record_key=["id"], ordering=["ts"], partition_by=["city"], buckets=2
-    )
-    return Run(java, path, signals, options)
+    return Run.on_new_table(java, tmp_path, "overwritten")
 
 
 def of_city(rows: pa.Table, city: str) -> pa.Table:

@@ -86,6 +86,19 @@ def idle() -> None:
     eventually(lambda: not services_run())
 
 
+def held_up(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """Compactions wait: one has begun, and they may go on."""
+    entered, leave, execute = threading.Event(), threading.Event(), compaction.execute
+
+    def waiting(*args: object, **how: object) -> object:
+        entered.set()
+        assert leave.wait(WAIT_S)
+        return execute(*args, **how)
+
+    monkeypatch.setattr(compaction, "execute", waiting)
+    return entered, leave
+
+
 def actions(path: Path) -> Counter[str]:
     timeline = mainstem.open_table(path).timeline()
     return Counter(f"{i.action}{'' if i.is_completed else '?'}" for i in timeline)
@@ -164,14 +177,7 @@ def test_a_loop_that_never_pauses_is_kept_up_with(path: Path) -> None:
 
 
 def test_a_program_that_opens_the_table_for_every_commit_has_one_thread(path: Path, monkeypatch) -> None:
-    entered, leave, execute = threading.Event(), threading.Event(), compaction.execute
-
-    def slow(*args: object, **how: object) -> object:
-        entered.set()
-        assert leave.wait(WAIT_S)
-        return execute(*args, **how)
-
-    monkeypatch.setattr(compaction, "execute", slow)
+    entered, leave = held_up(monkeypatch)
     for _ in range(20):
         commit(opened(path))
     assert entered.wait(WAIT_S)
@@ -378,14 +384,7 @@ def test_a_thread_that_cannot_be_started_is_told_once(path: Path, monkeypatch) -
 
 
 def test_of_a_table_that_was_removed_nothing_is_told(path: Path, monkeypatch) -> None:
-    entered, leave, execute = threading.Event(), threading.Event(), compaction.execute
-
-    def late(*args: object, **how: object) -> object:
-        entered.set()
-        assert leave.wait(WAIT_S)
-        return execute(*args, **how)
-
-    monkeypatch.setattr(compaction, "execute", late)
+    entered, leave = held_up(monkeypatch)
     commit(opened(path), 5)
     assert entered.wait(WAIT_S)
     shutil.rmtree(path)
@@ -428,14 +427,8 @@ def test_our_own_instants_are_nobody_elses(path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_inherits_no_thread_and_runs_its_own(path: Path, monkeypatch) -> None:
-    entered, leave, execute = threading.Event(), threading.Event(), compaction.execute
-
-    def slow(*args: object, **how: object) -> object:
-        entered.set()
-        assert leave.wait(WAIT_S)
-        return execute(*args, **how)
-
-    monkeypatch.setattr(compaction, "execute", slow)
+    execute = compaction.execute
+    entered, leave = held_up(monkeypatch)
     table = opened(path)
     commit(table, 5)
     assert entered.wait(WAIT_S)

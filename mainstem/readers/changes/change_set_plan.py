@@ -29,8 +29,8 @@ from mainstem.readers.planning.table_state import TableState
 from mainstem.readers.queries.snapshot import make_split
 from mainstem.readers.rows.split import ReadSpec, Split
 from mainstem.storage import paths
+from mainstem.timeline.commit_metadata import OVERWRITES
 
-_OVERWRITES = ("INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE")
 _PLAIN_GENERATORS = ("SIMPLE", "COMPLEX", "NON_PARTITION")
 
 
@@ -98,7 +98,7 @@ class _Planner:
             for partition, file_id, stats in stats_by_group(metadata):
                 for stat in stats:
                     self._file(requested, partition, file_id, stat)
-                if metadata.operation.upper() in _OVERWRITES and not metadata.replaced:
+                if metadata.operation.upper() in OVERWRITES and not metadata.replaced:
                     self._overwritten(requested, completion, partition, file_id)
             for partition, file_ids in sorted(metadata.replaced.items()):
                 self._replaced(requested, completion, partition, file_ids, metadata.stats)
