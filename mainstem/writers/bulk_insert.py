@@ -79,7 +79,7 @@ def check_one_base_file_each(stats: list[WriteStat], table: str, instant: str) -
         if isinstance(stat, BaseFileStat) and place in seen:
             raise Invalid(
                 f"two tasks wrote a base file for bucket {stat.file_id[:8]} of partition"
-                f" {stat.partition!r}: bulk inserts and overwrites need all rows of a bucket in one task"
+                f" {stat.partition!r}: bulk inserts need all rows of a bucket in one task"
                 f" (in Spark, write_stream and write_batch ensure this unless {SHUFFLE}=OFF; with"
                 ' format("mainstem") use df.coalesce(1)); nothing was published',
                 table=table,
@@ -163,26 +163,30 @@ class BulkInserter(BucketAppender):
 
     def finish(self) -> list[WriteStat]:
         """Writes the base files, then finishes the log files as ``BucketAppender.finish`` does."""
+        self._put(sorted(self._waiting))
+        return super().finish()
+
+    def _put(self, places: list[Place]) -> None:
         self._check_whole()
         self.torn = True  # until all base files are written
-        for place in sorted(self._waiting):
+        for place in places:
             self._write_base(place, self._waiting[place])
-        self._waiting.clear()
+        for place in places:
+            del self._waiting[place]
         self.torn = False
-        return super().finish()
 
     def _write_base(self, place: Place, tables: list[pa.Table]) -> None:
         rows = self._merged(pa.concat_tables(tables))
         if rows.num_rows:
             self._put_base(place[0], self.file_id(*place), rows)
 
-    def _put_base(self, partition: str, file_id: str, rows: pa.Table) -> None:
+    def _put_base(self, partition: str, file_id: str, rows: pa.Table, deletes: int = 0) -> None:
         how = self._encoder.layout
         if not rows.num_rows and how.bloom is not None:
             how = replace(how, bloom=replace(how.bloom, entries=1))  # else 400 KB for no key
         name = paths.base_name(file_id, self._tokens(partition), self._spec.instant)
         sink = self._open_file(partition, name)
-        stat = BaseFileStat(partition, file_id, name, self._spec.instant, 0, blocks=1)
+        stat = BaseFileStat(partition, file_id, name, self._spec.instant, 0, deletes=deletes, blocks=1)
         self._closed.append(stat)
         try:
             stat.writes = write_base_file([rows], self._spec.log_schema, sink, how)
@@ -207,8 +211,30 @@ class BulkInserter(BucketAppender):
 class Overwriter(BulkInserter):
     """Rows become base files of all buckets, also of those that have files (``writers.overwriting``)."""
 
+    #: Other tasks may hold rows of the same keys: files keep the rows that are deletes, and their stats count
+    #: them, so that the commit merges all of a bucket at once.
+    of_a_part = False
+
+    def _write_base(self, place: Place, tables: list[pa.Table]) -> None:
+        rows = pa.concat_tables(tables)
+        deleted = deleted_rows(rows, self._spec.rules) if self.of_a_part else None
+        if deleted is None:
+            rows = self._merged(rows)
+        # Without a row, too: the partition is one of those that the rows name.
+        self._put_base(place[0], self.file_id(*place), rows, 0 if deleted is None else int(deleted.sum()))
+
     def _has_files(self, partition: str, bucket: int) -> bool:
         return False
+
+    @property
+    def held(self) -> frozenset[tuple[str, str]]:
+        """(partition, file id) of the buckets whose rows wait for ``finish``."""
+        return frozenset((place[0], self.file_id(*place)) for place in self._waiting)
+
+    def put_held(self, partition: str, file_id: str) -> None:
+        """Writes the base file of one bucket whose rows wait."""
+        asked = (partition, file_id)
+        self._put([place for place in self._waiting if (place[0], self.file_id(*place)) == asked])
 
     def put_empty(self, partition: str, file_id: str) -> None:
         """An empty base file: no row of the file group is left."""

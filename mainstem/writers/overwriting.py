@@ -8,7 +8,8 @@ requested lies on top of it. So the order of the writes is that of T and of the 
 
   begin    T is requested, as for any write
   write    rows become base files, as in a bulk insert, also in buckets that have files
-  commit   1. list the partitions: which of their file groups got no rows? They get an empty base file.
+  commit   0. of buckets that several tasks wrote, their files become one (Spark's data source cannot shuffle)
+           1. list the partitions: which of their file groups got no rows? They get an empty base file.
               (T was requested before, so every file of an instant that completed before T is there.)
            2. [[ nothing that would bring older rows back, hide these files or be hidden by them:
               ``Hidden`` -> T_C.deltacommit ]]
@@ -25,7 +26,7 @@ back could take an entry of a write that completes beside, whose key is there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -40,7 +41,7 @@ from mainstem.timeline.commit_metadata import OVERWRITES, CommitMetadata, WriteS
 from mainstem.timeline.instant import LOGCOMPACTION
 from mainstem.truetime.clock import Clock
 from mainstem.writers.conflicts import COMPACT, Overlap, Overlaps, Place, places_of
-from mainstem.writers.write_spec import DELETE_PARTITION, INSERT_OVERWRITE_TABLE, WriteSpec
+from mainstem.writers.write_spec import INSERT_OVERWRITE_TABLE, WriteSpec
 
 _BATCH_ROWS = 65_536
 _LOG_COMPACT = "LOG_COMPACT"
@@ -56,7 +57,7 @@ def groups_without_rows(
     storage: Storage, spec: WriteSpec, stats: Sequence[WriteStat], named: Iterable[str], partitioned: bool
 ) -> Iterator[tuple[str, str]]:
     """(partition, file id) of the file groups that are overwritten and get no base file by ``stats``;
-    ``named``: the partitions of a ``delete_partition``."""
+    ``named``: partitions that are overwritten whether rows name them or not."""
     written = {(stat.partition, stat.file_id) for stat in stats}
     for listing in _overwritten(storage, spec, stats, named, partitioned):
         parsed = (paths.parse_log_name(name) or paths.parse_base_name(name) for name in listing.names)
@@ -72,9 +73,21 @@ def _overwritten(
     if spec.operation == INSERT_OVERWRITE_TABLE:
         yield from list_partitions(storage, partitioned=partitioned)
         return
-    chosen = named if spec.operation == DELETE_PARTITION else {stat.partition for stat in stats}
-    for partition in sorted(chosen):
+    for partition in sorted({*named, *(stat.partition for stat in stats)}):
         yield PartitionListing(partition, tuple(storage.names(partition)))
+
+
+def parts_of_buckets(stats: Iterable[WriteStat], held: Set[tuple[str, str]]) -> list[list[WriteStat]]:
+    """Base files of tasks that do not stand alone: those of each bucket that several tasks wrote, whose rows
+    include deletes, or that is in ``held``."""
+    places: dict[tuple[str, str], list[WriteStat]] = {}
+    for stat in stats:
+        places.setdefault((stat.partition, stat.file_id), []).append(stat)
+    return [
+        parts
+        for place, parts in sorted(places.items())
+        if len(parts) > 1 or parts[0].deletes or place in held
+    ]
 
 
 def none_pending(clock: Clock, look: Callable[[], ActiveTimeline], other: Overlap) -> bool:

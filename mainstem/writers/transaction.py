@@ -142,6 +142,8 @@ class Transaction:
         self._appender: BucketAppender | None = None
         self._task_stats: list[WriteStat] = []
         self._task_rows = 0
+        #: tasks wrote files, of which some may belong to attempts that do not count
+        self._has_tasks = False
         self._overlaps: Overlaps | None = None
         self._seen: ActiveTimeline | None = None
         self._outcome: Outcome | None = None
@@ -156,7 +158,7 @@ class Transaction:
         self._begun_ms = float("-inf")
         #: no other writer completed anything since the write was planned, as seen under the lock
         self._alone = False
-        #: of a ``delete_partition``: which
+        #: of an overwrite: partitions that are overwritten whatever rows there are
         self._named: frozenset[str] = frozenset()
         #: an overwrite that was made again: whoever began it goes on
         self._again = False
@@ -425,6 +427,7 @@ class Transaction:
             with self._turns.step("add_task_result"), self._refusals():
                 self._task_stats += stats
                 self._task_rows += rows
+                self._has_tasks = True
 
     # -- commit ----------------------------------------------------------------------------------
 
@@ -494,6 +497,8 @@ class Transaction:
         ctx = self._ctx
         if self._may_be_completed and (completed := self._completed()) is not None:
             return self._found_committed(completed)  # by another process that took it over
+        if self._spec.operation in OVERWRITES:
+            self._join_parts()
         stats = [*self._task_stats, *(self._appender.finish() if self._appender else [])]
         rows = self._task_rows + (self._appender.rows if self._appender else 0)
         stats = [s for s in stats if s.blocks]
@@ -515,6 +520,20 @@ class Transaction:
                 self._overtaken(other, stats)
         return self._publish_completed(stats, rows)
 
+    def _join_parts(self) -> None:
+        """Write what tasks of an overwrite made for one bucket again, as one file; a bucket at a time."""
+        if not self._task_stats:
+            return
+        storage, appender = self._ctx.seams.storage, self._opened()
+        assert isinstance(appender, Overwriter)
+        for parts in overwriting.parts_of_buckets(self._task_stats, appender.held):
+            for part in parts:
+                for batch in overwriting.rows_of(storage, part, self._spec.log_schema):
+                    self._task_rows -= appender.write(batch)  # they were counted
+            appender.put_held(parts[0].partition, parts[0].file_id)
+            joined = set(map(id, parts))
+            self._task_stats = [stat for stat in self._task_stats if id(stat) not in joined]
+
     def _with_empty_files(self, stats: list[WriteStat]) -> list[WriteStat]:
         """``stats``, and those of the empty base files of an overwrite."""
         ctx, appender = self._ctx, self._opened()
@@ -534,6 +553,7 @@ class Transaction:
     def _made_again(self, passed: _PassedBy) -> Outcome:
         """The outcome of this overwrite with a later requested time."""
         current, ctx = self, self._ctx
+        given = self._task_rows + (self._appender.rows if self._appender else 0)
         try:
             for number in range(1, overwriting.ROUNDS_MAX + 1):
                 if not overwriting.none_pending(ctx.seams.clock, ctx.publisher.timeline, passed.other):
@@ -543,7 +563,7 @@ class Transaction:
                 try:
                     outcome = current.commit()
                     self._seen = None  # what runs after a commit has run
-                    return self._end(outcome)
+                    return self._end(replace(outcome, rows=given))
                 except _PassedBy as again:
                     passed = again
             current._abort()
@@ -562,7 +582,8 @@ class Transaction:
         """The same overwrite under a new instant, from the base files of this one, which ends here."""
         ctx, storage = self._ctx, self._ctx.seams.storage
         later = Transaction.begin(ctx, replace(self._spec, instant=""), extra_metadata=self._extra)
-        later._again, later._named = True, self._named
+        later._again = True
+        later._named = self._named | {stat.partition for stat in stats}
         try:
             for task, stat in enumerate(stat for stat in stats if stat.writes):
                 rows = overwriting.rows_of(storage, stat, self._spec.log_schema)
@@ -743,7 +764,7 @@ class Transaction:
         Durably, before the commit: a crash of the machine must not bring them back beside the winner's files.
         """
         storage = self._ctx.seams.storage
-        if self._appender is not None and not self._task_stats:
+        if self._appender is not None and not self._has_tasks:
             return  # every file was made here: there are no other attempts
         touched: set[str] = set()
         for partition, name in write_task.marked_files(storage, self.instant):
@@ -756,7 +777,7 @@ class Transaction:
     def _tidy(self) -> None:
         """Remove heartbeat and markers. The commit stands; if this fails, later writers remove them."""
         storage = self._ctx.seams.storage
-        if self._appender is not None and not self._task_stats and has_swaps(storage):
+        if self._appender is not None and not self._has_tasks and has_swaps(storage):
             # All that is there is known: one request, and no listing.
             left = [paths.heartbeat(self.instant), *self._appender.markers]
             self._ctx.heartbeats.leave(self.instant)
@@ -818,7 +839,7 @@ class Transaction:
         if self._appender is not None:
             self._appender.discard()
         appended = self._appender is not None and self._appender.wrote
-        if appended or self._may_be_completed or self._task_stats or self._has_markers():
+        if appended or self._may_be_completed or self._has_tasks or self._has_markers():
             # The rollback looks again under the lock: another process may have taken the transaction over.
             roll_back(self._ctx, Instant(self.instant, DELTACOMMIT, INFLIGHT), own=True)
         else:

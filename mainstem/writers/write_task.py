@@ -17,7 +17,7 @@ from mainstem.storage import paths
 from mainstem.storage.backends import storage_of
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.commit_metadata import WriteStat
-from mainstem.writers.bulk_insert import appender_for, stat_of
+from mainstem.writers.bulk_insert import Overwriter, appender_for, stat_of
 from mainstem.writers.write_spec import WriteSpec
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ def write_task(
     if not all(_DECIMAL.match(part) for part in token.split("-")):
         raise Invalid(f"write token {token!r}: expected three numbers from 0")
     appender = appender_for(storage, spec, token)
+    if isinstance(appender, Overwriter):
+        appender.of_a_part = True
     try:
         for batch in batches:
             appender.write(batch)

@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 import mainstem
+from mainstem.writers.fit_rows import as_table
+from mainstem.writers.write_task import write_task
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("ts", pa.int64()), ("city", pa.string()), ("v", pa.list_(pa.float32(), 8))]
@@ -37,3 +39,24 @@ def test_a_search_finds_what_an_overwrite_brought_and_nothing_that_it_hid(tmp_pa
         table.refresh_index("v")
     table.truncate()
     assert table.search("v", new["v"][7], k=3).num_rows == 0
+
+
+def test_vectors_that_tasks_wrote_in_parts_and_that_are_written_again_stay_as_they_are(tmp_path) -> None:
+    table = mainstem.create_table(
+        tmp_path / "t", SCHEMA, record_key="id", ordering="ts", partition_by="city", buckets=2
+    )
+    old, new = rows(10, "old", 1), rows(20, "new", 2)
+    table.upsert(old)
+    with table.begin("insert_overwrite") as txn:
+        for task, half in enumerate((slice(0, 10), slice(10, 20))):
+            part = as_table({name: values[half] for name, values in new.items()})
+            txn.add_task_result(
+                write_task(txn.task_spec(), part.to_batches(), task_partition=task, stage=1, attempt=0)
+            )
+        mainstem.open_table(table.path).schedule_compaction()
+        txn.commit()
+    found = table.scan(columns=["id", "v"]).to_arrow()
+    assert found.num_rows == 20
+    stored = dict(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True))
+    for name, vector in zip(new["id"], new["v"], strict=True):
+        assert np.array_equal(np.array(stored[name], np.float32), vector)

@@ -276,6 +276,87 @@ def test_rows_of_tasks_are_overwritten_and_made_again_too(table):
     assert keys(table) - set(range(10, 20)) == {100, 101, 102, 103}
 
 
+BESIDE = pytest.mark.parametrize(
+    "beside", [[], [lambda table: table.schedule_compaction()]], ids=["alone", "passed by a plan"]
+)
+
+
+def in_tasks(txn, *parts):
+    """Each part is written by a task of its own."""
+    for task, part in enumerate(parts):
+        written = write_task(txn.task_spec(), part.to_batches(), task_partition=task, stage=1, attempt=0)
+        txn.add_task_result(written)
+
+
+def data_files(table, partition):
+    """Names of base files of the newest write."""
+    last = max(i.requested for i in table.timeline() if i.action == "deltacommit")
+    return [name for name in os.listdir(f"{table.path}/{partition}") if last in name and name[0] != "."]
+
+
+@BESIDE
+def test_tasks_that_wrote_the_same_buckets_overwrite_them_together(table, beside):
+    with table.begin("insert_overwrite") as txn:
+        newer = rows(range(103, 106), ts=1, value="newer")
+        in_tasks(txn, newer, rows(range(100, 104), ts=0, value="new"), rows(range(106, 110), ts=0, city="c"))
+        txn.write(rows(range(110, 114), ts=0, value="driver"))
+        for step in beside:
+            step(again(table))
+        assert txn.commit().rows == 15
+    assert content(table) == {
+        **{f"k{k}": f"new{k}" for k in range(100, 103)},
+        **{f"k{k}": f"newer{k}" for k in range(103, 106)},
+        **{f"k{k}": f"v{k}" for k in (*range(10, 20), *range(106, 110))},
+        **{f"k{k}": f"driver{k}" for k in range(110, 114)},
+    }
+    assert content(table, mode="read_optimized") == content(table)
+    assert len(data_files(table, "a")) == 2, "one file for each bucket, and none of the tasks' parts"
+
+
+def flagged(keys, ts, deleted, city="a"):
+    given = rows(keys, ts=ts, city=city)
+    return given.append_column("_hoodie_is_deleted", pa.array([deleted] * given.num_rows, pa.bool_()))
+
+
+@pytest.mark.parametrize("tasks", ["one task", "two tasks", "no task"])
+def test_a_row_is_deleted_whichever_task_had_the_delete(table, tasks):
+    gone, there = flagged([101, 102], 5, True), flagged(range(100, 103), 3, False)
+    with table.begin("insert_overwrite") as txn:
+        txn.declare(gone.schema)
+        if tasks == "no task":
+            txn.write(pa.concat_tables([gone, there]))
+        elif tasks == "one task":
+            in_tasks(txn, pa.concat_tables([gone, there]))
+        else:
+            in_tasks(txn, gone, there)
+        txn.commit()
+    assert keys(table) == {100, *range(10, 20)}
+    assert table.scan(columns=["id"], mode="read_optimized").to_arrow().num_rows == 11
+
+
+@BESIDE
+@pytest.mark.parametrize("in_a_task", [False, True], ids=["here", "in a task"])
+def test_a_partition_of_which_only_deletes_were_given_is_empty(table, in_a_task, beside):
+    gone = flagged([1, 2], 9, True)
+    with table.begin("insert_overwrite") as txn:
+        txn.declare(gone.schema)
+        in_tasks(txn, gone) if in_a_task else txn.write(gone)
+        for step in beside:
+            step(again(table))
+        txn.commit()
+    assert keys(table) == set(range(10, 20))
+
+
+def test_the_parts_of_tasks_that_do_not_count_are_not_joined(table):
+    with table.begin("insert_overwrite") as txn:
+        lost = rows(range(200, 204), ts=9, value="lost")
+        write_task(txn.task_spec(), lost.to_batches(), task_partition=0, stage=1, attempt=7)
+        in_tasks(txn, rows(range(100, 104), ts=0), rows(range(104, 108), ts=0))
+        assert txn.commit().rows == 8
+    assert keys(table) == {*range(100, 108), *range(10, 20)}
+    assert len(data_files(table, "a")) == 2
+
+
 def test_new_columns_come_with_an_overwrite(table):
     wider = rows([1], ts=0).append_column("more", pa.array([7]))
     with table.begin("insert_overwrite") as txn:
