@@ -1,11 +1,13 @@
 """``python -m tests.crash.crash_matrix``: every action killed at every step, gone on with by everybody.
 
-For each action (commit, bulk insert, abort, rollback, compaction, log compaction, clean, savepoint, restore,
-archiving, compaction of the archive's levels; with a metadata table building, rebuilding and dropping an
-index, and compaction of the metadata table) a table is made on which it has something to do. The action is
-killed at each of its steps (``crash_worker``), and from each state that it leaves behind go on: a
-writer, a reader, a compactor, a cleaner, an archiver, a log compactor, an indexer, a dropper and a compactor
-of the metadata table, each on a copy of its own, at once, while the dead process still looks alive. Then
+
+For each action (commit, bulk insert, overwrites, abort, rollback, compaction, log compaction, clean,
+savepoint, restore, archiving, compaction of the archive's levels; with a metadata table building, rebuilding
+and dropping an index, and compaction of the metadata table) a table is made on which it has something to do.
+The action is killed at each of its steps (``crash_worker``), and from each state that it leaves behind go on:
+a writer, a reader, a compactor, a cleaner, an archiver, a log compactor, an indexer, a dropper and a
+compactor of the metadata table, each on a copy of its own, at once, while the dead process still looks
+alive. Then
 everybody comes, long after; now and then this recovery is killed as well. The rows are right at every
 moment, every commit is active or archived, once, and nothing is left over.
 
@@ -197,6 +199,13 @@ def _restorable(path: Path) -> None:
     table.schedule_compaction()
 
 
+def _spread(path: Path, **more: object) -> None:
+    """Rows in both partitions, in base files and in log files."""
+    table = _written(path, 1, **more)
+    table.compact()
+    table.upsert(rows("both", 2, "012345"))
+
+
 def _archivable(path: Path, files: int = 0) -> None:
     """Instants that may be archived, and so many archive files that one more is merged with them."""
     table = _cleanable(path)
@@ -225,6 +234,9 @@ def templates(run: Run) -> dict[str, tuple[str, Callable[[Path], object]]]:
         "restore": ("restore", _restorable),
         "archive": ("archive", _archivable),
         "archive_levels": ("archive", lambda path: _archivable(path, 1)),
+        "insert_overwrite": ("overwrite", _spread),
+        "truncate": ("truncate", _spread),
+        "delete_partition": ("delete_partition", _spread),
         **_indexed_templates(run),
     }
 
@@ -254,6 +266,9 @@ def _indexed_templates(run: Run) -> dict[str, tuple[str, Callable[[Path], object
         "upsert_keys_indexed": ("upsert", keyed),
         "bulk_insert_keys_indexed": ("bulk_insert", keyed),
         "bulk_insert_indexed": ("bulk_insert", lambda path: _written(path, **INDEXED)),
+        "insert_overwrite_indexed": ("overwrite", lambda path: _spread(path, **INDEXED)),
+        "truncate_indexed": ("truncate", lambda path: _spread(path, **INDEXED)),
+        "delete_partition_indexed": ("delete_partition", lambda path: _spread(path, **INDEXED)),
         "roll_back_indexed": ("roll_back", lambda path: _dead_writer(path, run, **INDEXED)),
         "compact_indexed": ("compact", lambda path: _written(path, 2, **INDEXED)),
         "log_compact_indexed": ("log_compact", lambda path: _written(path, 3, **INDEXED)),
@@ -275,13 +290,19 @@ def _guarded(path: Path) -> int:
     return sum(commit.guard is not None for commit in table_files.commits(path))
 
 
+def _overwritten(path: Path) -> int:
+    """How many visible commits are overwrites."""
+    return sum(commit.operation.startswith("INSERT_OVERWRITE") for commit in table_files.commits(path))
+
+
 def _restore_planned(path: Path) -> bool:
     return any(action == "restore" for _, _, action in table_files.timeline(path))
 
 
 def expected(path: Path, before: Content, after: Content) -> Content:
     """The rows that a table in this state must show, from names and files alone."""
-    done = _restore_planned(path) if before.get("1") == "new1" and "1" not in after else _guarded(path)
+    restored = before.get("1") == "new1" and "1" not in after
+    done = _restore_planned(path) if restored else _guarded(path) + _overwritten(path)
     return after if done else before
 
 
@@ -305,11 +326,11 @@ def impatient() -> dict[str, str]:
     return {**PROPERTIES, "hoodie.metadata.index.check.timeout.seconds": "2"}
 
 
-# ... on a table that has a metadata table, or begins to.
+# ... on a table that has a metadata table, or begins to. On an object store ``path`` is its folder's.
 INDEX_ROLES: dict[str, Callable[[mainstem.Table], object]] = {
-    "indexer": lambda table: mainstem.open_table(table.path, impatient()).create_index("column_stats"),
+    "indexer": lambda table: mainstem.open_table(place(table.path), impatient()).create_index("column_stats"),
     "dropper": lambda table: table.drop_index("column_stats"),
-    "metadata compactor": lambda table: crash_worker.compact_metadata(table.path),
+    "metadata compactor": lambda table: crash_worker.compact_metadata(place(table.path)),
 }
 
 

@@ -95,10 +95,14 @@ def upsert(path: str) -> str:
         return txn.commit().status
 
 
+def _small(path: str) -> mainstem.Table:
+    """The table, whose base files get no bloom filter."""
+    return mainstem.open_table(path, {**PROPERTIES, "hoodie.parquet.bloom.filter.enabled": "false"})
+
+
 def bulk_insert(path: str) -> str:
     """A micro-batch that goes to log files in the partition that is there, to base files in the other."""
-    small = {**PROPERTIES, "hoodie.parquet.bloom.filter.enabled": "false"}
-    table = mainstem.open_table(path, properties=small)
+    table = _small(path)
     with table.begin("bulk_insert", guard=GUARD) as txn:
         txn.write(rows("new", 9))
         return txn.commit().status
@@ -106,12 +110,19 @@ def bulk_insert(path: str) -> str:
 
 def overwrite(path: str) -> str:
     """An overwrite of one partition that is made again, since a compaction is planned beside it."""
-    small = {**PROPERTIES, "hoodie.parquet.bloom.filter.enabled": "false"}
-    table = mainstem.open_table(path, properties=small)
+    table = _small(path)
     with table.begin("insert_overwrite") as txn:
         txn.write(rows("new", 0, "02"))
-        mainstem.open_table(path, properties=small).schedule_compaction()
+        _small(path).schedule_compaction()
         return txn.commit().status
+
+
+def truncate(path: str) -> str:
+    return _small(path).truncate().status
+
+
+def delete_partition(path: str) -> str:
+    return _small(path).delete_partition("a").status
 
 
 def abort(path: str) -> None:
@@ -220,7 +231,8 @@ ACTIONS = {
     "drop_vector_index": lambda path: serviced(path).drop_index("v"),
     "tend_vector_indexes": lambda path: serviced(path).run_services("vectors"),
     "create": create, "upsert": upsert, "bulk_insert": bulk_insert, "abort": abort,
-    "overwrite": overwrite, "roll_back": roll_back, "restore": restore, "recover": recover,
+    "overwrite": overwrite, "truncate": truncate, "delete_partition": delete_partition,
+    "roll_back": roll_back, "restore": restore, "recover": recover,
     "compact": lambda path: serviced(path).compact(),
     "log_compact": lambda path: serviced(path).log_compact(),
     "clean": lambda path: serviced(path).clean(),
