@@ -215,10 +215,15 @@ class Ledger:
 
         It undoes the compactions that were requested after that instant was. One that was requested before it
         and completed after the savepoint was ``made`` may go and take nothing along: the savepoint names what
-        that compaction read.
+        that compaction read. Base files of writers stay if they completed by then, as log files do.
         """
         saved = next(t for t, c in self.commits.items() if c.completion == until)
-        bases = [base for base in self.bases_of(group, made) if base.time <= saved]
+        written = {bulk.path for bulk in self._bulk_of(group, until)}
+        bases = [
+            base
+            for base in self.bases_of(group, made)
+            if (base.path in written if base.path in self.bulk else base.time <= saved)
+        ]
         since = bases[-1].time if bases else ""
         logs = {w.log.path for w in self.logs_of(group, until) if since <= w.completion}
         return logs | ({bases[-1].path} if bases else set())

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 from tests.sim.bulk_world import bulk_insert
 from tests.sim.log_compactor import LogCompactions
 from tests.sim.oracle import Intent
+from tests.sim.restore_world import Restores
+from tests.sim.tables_world import Tables
 
 if TYPE_CHECKING:
     from mainstem.api.table import Table
     from tests.sim.world import Process
 
 
-class Overwrites(LogCompactions):
-    """``logs`` in which every third plain transaction is an overwrite, and some are bulk inserts."""
-
-    scenario = "overwrites"
+class Overwriting(Tables):
+    """Every third plain transaction is an overwrite, and some are bulk inserts."""
 
     def build(self) -> None:
         self.overwrites: set[str] = set()
@@ -55,7 +55,8 @@ class Overwrites(LogCompactions):
     def _hides(self, after: str, until: str, missing: set[str], found: list[str]) -> bool:
         """An overwrite within a window hides what completed, and overwrites that were requested, before."""
         done = {p.requested: p.completion for p in self.watch.published if p.action == "deltacommit"}
-        inside = {t for t, completion in done.items() if after < completion <= until}
+        stands = self.rules.ledger.stands
+        inside = {t for t, completion in done.items() if after < completion <= until and stands(t)}
         last = max(inside & self.overwrites, default="")
         times = (t[1:] if t[1:] in self.overwrites else done[t[1:]] for t in missing)
         return all(time < last for time in times) and {t[1:] for t in found} <= inside
@@ -75,3 +76,15 @@ class Overwrites(LogCompactions):
             return later
 
         txn._begun_again = begun_again
+
+
+class Overwrites(Overwriting, LogCompactions):
+    """``logs`` with overwrites."""
+
+    scenario = "overwrites"
+
+
+class RestoredOverwrites(Overwriting, Restores):
+    """``restores`` with overwrites: they are restored away or to, rolled back, and come back as files."""
+
+    scenario = "overwrites_restored"

@@ -25,7 +25,7 @@ from tests.sim.log_compactor import LogCompactions
 from tests.sim.long_world import Long
 from tests.sim.mixed_world import Mixed
 from tests.sim.ordinals_world import Ordinals
-from tests.sim.overwrite_world import Overwrites
+from tests.sim.overwrite_world import Overwrites, RestoredOverwrites
 from tests.sim.publishers import Publishers
 from tests.sim.restore_world import Restores
 from tests.sim.services_world import Services
@@ -53,6 +53,7 @@ SCENARIOS: dict[str, type[Simulation]] = {
     "mixed": Mixed,
     "ordinals": Ordinals,
     "overwrites": Overwrites,
+    "overwrites_restored": RestoredOverwrites,
     "publishers": Publishers,
     "restores": Restores,
     "services": Services,

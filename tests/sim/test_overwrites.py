@@ -1,7 +1,7 @@
 """Goal: overwrites among writers hide what is older and nothing else, under crashes, stops and lost locks.
 
-Method: the simulated world's scenario ``overwrites``, with compactions and log compactions; seeded bugs show
-that it would notice.
+Method: the simulated world's scenarios ``overwrites``, with compactions and log compactions, and
+``overwrites_restored``, with savepoints, restores and rollbacks; seeded bugs show that it would notice.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 
 from mainstem.writers import overwriting
 from mainstem.writers.overwriting import Hidden
-from tests.sim.run import simulate
+from tests.sim.run import replay_command, simulate
 
 SEEDS = range(1, 7)
 ENOUGH = 120
@@ -22,6 +22,16 @@ ENOUGH = 120
 def test_overwrites_lose_nothing_and_bring_nothing_back(seed: int) -> None:
     result = simulate(seed, "overwrites")
     assert result.failure is None, result.failure
+
+
+@pytest.mark.timeout(600)
+def test_overwrites_are_restored_away_restored_to_and_rolled_back() -> None:
+    restores = 0
+    for seed in range(1, 4):
+        result = simulate(seed, "overwrites_restored")
+        assert result.failure is None, f"{result.failure}\n{replay_command(result)}"
+        restores += result.counts.restores
+    assert restores > 0
 
 
 def _log_compactions_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
