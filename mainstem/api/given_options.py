@@ -104,25 +104,25 @@ def texts_of(options: Mapping[str, object]) -> dict[str, str]:
 
 
 def check_no_overwrite(name: str, where: str) -> str:
-    """``name``. Raises ``Unsupported`` for an operation that would overwrite again and again, or in tasks
-    that do not get all rows of a bucket."""
+    """``name``. Raises ``Unsupported`` for an operation that would overwrite again and again."""
     if name in OVERWRITES:
+        given = "partition" if name == DELETE_PARTITION else "rows"
         raise Unsupported(
-            f"operation {name!r} {where}; use mainstem.open_table(path).{name}(rows), or"
+            f"operation {name!r} {where}; use mainstem.open_table(path).{name}({given}), or"
             " mainstem.spark.write_batch with this operation"
         )
     return name
 
 
-def operation(texts: Mapping[str, str], option: str = OPERATION) -> str:
-    """The write operation that ``option`` names."""
+def operation(texts: Mapping[str, str], option: str = OPERATION, *, partitions: bool = False) -> str:
+    """The write operation that ``option`` names; ``partitions``: it may be one that is given no rows."""
     name = texts.get(option, "upsert").lower()
-    if name in OPERATIONS:
-        return name
-    if name == DELETE_PARTITION:
+    if name == DELETE_PARTITION and not partitions:
         raise Unsupported(
             f"{option}={name!r} writes no rows: use mainstem.open_table(path).delete_partition(values)"
         )
+    if name in OPERATIONS:
+        return name
     if name in _OTHER_OPERATIONS:
         raise Unsupported(
             f"{option}={name!r} is not supported by non-blocking writers; expected {' or '.join(OPERATIONS)}"

@@ -56,6 +56,7 @@ from mainstem.storage import paths
 from mainstem.storage.backends import is_local, storage_of
 from mainstem.storage.location import Location
 from mainstem.storage.swaps import has_swaps, swappable
+from mainstem.writers.write_spec import DELETE, DELETE_PARTITION
 
 _ARGUMENTS = (RECORD_KEY_FIELDS, ORDERING_FIELDS, PARTITION_FIELDS, BUCKETS, TABLE_NAME, TABLE_VERSION,
               TABLE_TYPE)  # fmt: skip
@@ -202,7 +203,7 @@ def exists(location: Location) -> bool:
 def _create(options: Wanted, schema: pa.Schema) -> Table | None:
     """None if another writer created it meanwhile."""
     wanted = dict(options.table)
-    if options.operation == "delete":
+    if options.operation in (DELETE, DELETE_PARTITION):
         raise Invalid(
             f"there is no table at {options.location.base}: nothing can be deleted from it",
             table=options.location.base,

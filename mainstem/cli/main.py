@@ -1,4 +1,4 @@
-"""The command ``mainstem``: look at a table, and roll back what dead writers left.
+"""The command ``mainstem``: look at a table, empty it, and roll back what dead writers left.
 
     mainstem timeline PATH      instants: requested and completion time, action, state
     mainstem slices PATH        file slices: partition, file id, base file, log files
@@ -6,6 +6,8 @@
     mainstem changes PATH       what instants of a range of completion times changed
     mainstem search PATH COLUMN the rows whose vectors are nearest to one
     mainstem properties PATH    hoodie.properties
+    mainstem delete-partition PATH PARTITION...  delete all rows of partitions, beside running writers
+    mainstem truncate PATH      delete all rows; the table and its history stay
     mainstem rollback PATH      roll back the instants of writers whose heartbeat has expired
     mainstem compact PATH       merge log files into new base files, beside running writers
     mainstem services PATH      all table services, whatever is due, every 30 s or --once
@@ -32,6 +34,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 import mainstem
+from mainstem.cli.emptying import add_emptying_commands
 from mainstem.cli.flink_commit import add_flink_command
 from mainstem.cli.index import add_index_commands
 from mainstem.cli.metadata import add_metadata_commands
@@ -134,6 +137,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--cdc", action="store_true", help="change data: operation, row before, row after")
     add_search_command(add, _add_rows, _open)
     add("properties", _properties, "show hoodie.properties")
+    add_emptying_commands(add, _open)
     add_service_commands(add, _open)
     add_flink_command(add, _open)
     about = "see, build and drop the table's indexes"

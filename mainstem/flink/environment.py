@@ -41,7 +41,10 @@ _INSERT, _EXPLAIN, _SET = "SinkModifyOperation", "ExplainOperation", "StatementS
 _CREATE, _CREATE_AS = "CreateTableOperation", ("CreateTableASOperation", "ReplaceTableAsOperation")
 # Statements that are not supported for Hudi tables: operation -> its name, and what to do instead.
 _REFUSED = {
-    "TruncateTableOperation": ("TRUNCATE TABLE", "delete the rows with mainstem.open_table(path).delete"),
+    "TruncateTableOperation": (
+        "TRUNCATE TABLE",
+        "use mainstem.open_table(path).truncate(), or the command mainstem truncate PATH",
+    ),
     "CreateCatalogOperation": (
         "CREATE CATALOG",
         "declare the tables with CREATE TABLE and their 'path', in any catalog of Flink",

@@ -85,7 +85,9 @@ class Statements:
             self._has_others = True
         elif overwrite:
             raise Unsupported(
-                f"INSERT OVERWRITE {found.name}: Hudi tables are not overwritten; use INSERT INTO"
+                f"INSERT OVERWRITE {found.name}: a Flink job commits at each checkpoint, and each would"
+                " overwrite the one before; use INSERT INTO, or"
+                " mainstem.open_table(path).insert_overwrite(rows)"
             )
         else:
             self._inserts.append(self._env._plan_rows(table, found))

@@ -9,8 +9,19 @@ _STREAM, _WAYS = "spark.sink", "spark.jobs"
 
 OPERATION = Choice(
     "hoodie.datasource.write.operation", "upsert",
-    ("upsert", "insert", "bulk_insert", "delete", "insert_overwrite", "insert_overwrite_table"),
+    (
+        "upsert", "insert", "bulk_insert", "delete", "insert_overwrite", "insert_overwrite_table",
+        "delete_partition",
+    ),
     read_by="jobs of engines", says="What a job does with its rows.",
+)  # fmt: skip
+OVERWRITE_MODE = Choice(
+    "hoodie.datasource.overwrite.mode", "", ("STATIC", "DYNAMIC"), engines=True, read_by="spark.options",
+    says='What mode("overwrite") replaces: the table, or the partitions of the rows.',
+)  # fmt: skip
+PARTITIONS_TO_DELETE = Text(
+    "hoodie.datasource.write.partitions.to.delete", like="paths, separated by commas", engines=True,
+    read_by="spark.options", says="The partitions of operation delete_partition.",
 )  # fmt: skip
 IDENTIFIER = Text(
     "hoodie.datasource.write.streaming.checkpoint.identifier", like="name", engines=True, read_by=_STREAM,

@@ -47,7 +47,7 @@ from mainstem.truetime.clock import SystemClock
 from mainstem.writers.outcome import ALREADY_COMMITTED, Outcome
 from mainstem.writers.stream_guard import StreamGuard
 from mainstem.writers.write_ordinals import StreamWrite, allocate, claim, finish
-from mainstem.writers.write_spec import WriteSpec, complete_rules
+from mainstem.writers.write_spec import INSERT_OVERWRITE_TABLE, WriteSpec, complete_rules
 
 FOLDER = f"{paths.OWN}/spark"
 _ENDED_MAX = 16
@@ -217,6 +217,9 @@ class SharedJob:
     def _commit(self, job: Job, results: list[bytes]) -> Outcome | None:
         if job.earlier is not None:
             return Outcome(ALREADY_COMMITTED, instant=job.earlier)
+        if job.spec is None and self._options.operation == INSERT_OVERWRITE_TABLE and not job.ended:
+            with self._table.begin(INSERT_OVERWRITE_TABLE, guard=job.guard) as txn:
+                return txn.commit()  # no row stays
         if job.spec is None:
             return None
         with self._table.resume(job.spec, guard=job.guard) as txn:

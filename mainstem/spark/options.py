@@ -8,11 +8,11 @@ change what a job writes. Names are case-insensitive, as in Spark's data sources
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from mainstem.api.given_options import operation, shared_location, sorted_out, texts_of
-from mainstem.errors import Invalid
+from mainstem.errors import Invalid, Unsupported
 from mainstem.options.engines import (
     BATCH_ID,
     DRIVER_BYTES,
@@ -21,6 +21,8 @@ from mainstem.options.engines import (
     IDENTIFIER,
     OPERATION,
     ORDINAL,
+    OVERWRITE_MODE,
+    PARTITIONS_TO_DELETE,
     RETRY_COUNT,
     RETRY_MS,
     SHUFFLE,
@@ -39,11 +41,20 @@ from mainstem.options.reading import (
     START_OFFSET,
 )
 from mainstem.storage.location import Location
+from mainstem.writers.write_spec import (
+    DELETE,
+    DELETE_PARTITION,
+    INSERT_OVERWRITE,
+    INSERT_OVERWRITE_TABLE,
+    OVERWRITES,
+)
 
-_SPARK_OWN = ("path", "checkpointlocation", "queryname", "outputmode", "trigger", "mode")
+#: Spark's own option of one write, above the session's ``spark.sql.sources.partitionOverwriteMode``
+_OF_WRITE = "partitionoverwritemode"
+_SPARK_OWN = ("path", "checkpointlocation", "queryname", "outputmode", "trigger", "mode", _OF_WRITE)
 _STREAM = (IDENTIFIER, ORDINAL, BATCH_ID, GUARD, RETRY_COUNT, RETRY_MS)
 _WAYS = (DRIVER_ROWS, DRIVER_BYTES, SHUFFLE)
-_KNOWN = (*_SPARK_OWN, *_STREAM, *_WAYS, OPERATION)
+_KNOWN = (*_SPARK_OWN, *_STREAM, *_WAYS, OPERATION, OVERWRITE_MODE, PARTITIONS_TO_DELETE)
 
 COLUMNS = "columns"
 FILTER = "filter"
@@ -67,7 +78,7 @@ class WriteOptions:
 
     ``table``: properties that an existing table must have or a new one gets; ``passed``: settings for
     opening it (locks, clock, heartbeat); ``given``: table property -> option name as the user wrote
-    it.
+    it. ``partitions``: those of ``delete_partition``. ``overwrite_mode``: STATIC, DYNAMIC or "".
     """
 
     location: Location
@@ -84,6 +95,8 @@ class WriteOptions:
     driver_rows: int = DRIVER_ROWS.default
     driver_bytes: int = DRIVER_BYTES.default
     shuffle: str = SHUFFLE.default
+    partitions: tuple[str, ...] = ()
+    overwrite_mode: str = ""
 
     @classmethod
     def parse(
@@ -98,9 +111,10 @@ class WriteOptions:
         if not target:
             raise Invalid(f'option "path" is missing: the folder of the table. {_CATALOG}')
         table, given, passed = sorted_out(texts, known=_KNOWN)
+        asked = operation(texts, partitions=True)
         return cls(
             location=shared_location(target, texts, below),
-            operation=operation(texts),
+            operation=asked,
             table=table,
             given=given,
             passed=passed,
@@ -113,7 +127,59 @@ class WriteOptions:
             driver_rows=DRIVER_ROWS.read(texts),
             driver_bytes=DRIVER_BYTES.read(texts),
             shuffle=SHUFFLE.read(texts),
+            partitions=_partitions(texts, asked),
+            overwrite_mode=_overwrite_mode(texts),
         )
+
+    def overwriting(self, session_mode: str | None, *, partitioned: bool) -> WriteOptions:
+        """These options for ``mode("overwrite")``: an operation that overwrites and keeps the table.
+
+        Which one, Hudi's SQL decides alike: the operation that is given; else the whole table, or in mode
+        DYNAMIC the partitions of the rows. ``session_mode``: the session's. Raises ``Unsupported`` for
+        operations that are for mode append only.
+        """
+        if self.operation in (DELETE, DELETE_PARTITION):
+            raise Unsupported(
+                f'{OPERATION}={self.operation} with mode("overwrite"): deletes are for mode("append"), as in'
+                " Hudi",
+                table=self.location.base,
+            )
+        if self.operation in OVERWRITES:
+            return self
+        mode = self.overwrite_mode or (session_mode or "").upper()
+        dynamic = mode == "DYNAMIC" and partitioned
+        return replace(self, operation=INSERT_OVERWRITE if dynamic else INSERT_OVERWRITE_TABLE)
+
+
+def _overwrite_mode(texts: Mapping[str, str]) -> str:
+    name = OVERWRITE_MODE if OVERWRITE_MODE in texts else _OF_WRITE
+    found = texts.get(name, "").upper()
+    if found and found not in OVERWRITE_MODE.allowed:
+        raise Invalid(f"{name}={texts[name]!r}, expected {' or '.join(OVERWRITE_MODE.allowed)}")
+    return found
+
+
+def _partitions(texts: Mapping[str, str], asked: str) -> tuple[str, ...]:
+    """The partitions of ``delete_partition``, as paths below the table."""
+    text = texts.get(PARTITIONS_TO_DELETE, "")
+    found = tuple(part.strip() for part in text.split(",") if part.strip())
+    if asked != DELETE_PARTITION:
+        if found:
+            raise Invalid(
+                f"{PARTITIONS_TO_DELETE}={text!r} needs {OPERATION}={DELETE_PARTITION}, found {asked}"
+            )
+        return ()
+    if not found:
+        raise Invalid(
+            f"{OPERATION}={DELETE_PARTITION} needs {PARTITIONS_TO_DELETE}: the partitions' paths below the"
+            " table, separated by commas; they are not taken from the rows"
+        )
+    if "*" in text:
+        raise Unsupported(
+            f"{PARTITIONS_TO_DELETE}={text!r}: wildcards are not resolved; name each partition, as in"
+            " _hoodie_partition_path"
+        )
+    return found
 
 
 @dataclass(frozen=True)

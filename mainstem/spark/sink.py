@@ -38,7 +38,7 @@ from mainstem.writers.outcome import EMPTY, Outcome
 from mainstem.writers.stream_guard import StreamGuard
 from mainstem.writers.transaction import Transaction
 from mainstem.writers.write_ordinals import StreamWrite, allocate, claim, finish
-from mainstem.writers.write_spec import INSERT_OVERWRITE_TABLE, OF_BASE_FILES, WriteSpec
+from mainstem.writers.write_spec import DELETE_PARTITION, INSERT_OVERWRITE_TABLE, OF_BASE_FILES, WriteSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -273,6 +273,8 @@ class _Ways:
         self.options = options
 
     def write(self, df: DataFrame, guard: StreamGuard | None) -> Outcome:
+        if self.options.operation == DELETE_PARTITION:
+            return self.table.delete_partition(*self.options.partitions)
         rows = self._through_driver(df)
         if rows is None:
             return self._on_executors(df, guard)

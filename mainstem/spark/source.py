@@ -30,7 +30,6 @@ from pyspark.sql.types import StructType
 from mainstem.api.given_options import check_no_overwrite
 from mainstem.api.job_table import open_for_job, open_or_create
 from mainstem.errors import Invalid, Unsupported
-from mainstem.options.engines import OPERATION
 from mainstem.options.services import BESIDE_COMMITS
 from mainstem.spark.batch_ids import guard_ids, in_task, looks
 from mainstem.spark.jobs import SharedJob, job_name
@@ -39,6 +38,7 @@ from mainstem.spark.session_options import session_options
 from mainstem.spark.source_readers import Reader, StreamReader, schema_of
 from mainstem.spark.types import arrow_schema, spark_schema
 from mainstem.storage.location import unveiled, veiled
+from mainstem.writers.write_spec import DELETE_PARTITION
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,7 +79,8 @@ def _unveiled(made: bytes) -> _Veiled:
     return _Veiled(unveiled(made))
 
 
-_IN_TASKS = 'by format("mainstem"), whose tasks do not get all rows of a bucket'
+_AGAIN = "of a stream would be done again in each batch"
+_SESSION_MODE = "spark.sql.sources.partitionOverwriteMode"
 
 
 class MainstemSource(DataSource):
@@ -103,16 +104,15 @@ class MainstemSource(DataSource):
         return Reader(ReadOptions.parse(dict(self.options), below=self.below), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """A batch write; mode append only: rows are upserted, inserted or deleted by key."""
-        if overwrite:
-            raise Unsupported(
-                f'mode("overwrite") is not supported {_IN_TASKS}: use mainstem.spark.write_batch with'
-                f' {OPERATION}=insert_overwrite_table, or mode("append"), which upserts by record key'
-            )
+        """A batch write. Mode append does what the operation says (upsert by key); mode overwrite hides all
+        older rows of the table, or of the partitions of the rows, and keeps the table and its history."""
         options = _without_a_thread(WriteOptions.parse(dict(self.options), below=self.below))
-        check_no_overwrite(options.operation, _IN_TASKS)
+        if overwrite:
+            options.overwriting(None, partitioned=False)  # refuses what cannot be
         open_for_job(options, arrow_schema(schema, nullable=True)).writer_context()
-        return _BatchWriter(options, schema, uuid.uuid4().hex)
+        if options.operation == DELETE_PARTITION:
+            return _PartitionDeleter(options, schema)
+        return _BatchWriter(options, schema, uuid.uuid4().hex, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """A streaming write; output mode append only."""
@@ -122,7 +122,7 @@ class MainstemSource(DataSource):
                 " batch; use append, or write_stream with output mode update"
             )
         options = _without_a_thread(WriteOptions.parse(dict(self.options), below=self.below))
-        check_no_overwrite(options.operation, "of a stream would be done again in each batch")
+        check_no_overwrite(options.operation, _AGAIN)
         open_for_job(options, arrow_schema(schema, nullable=True))
         return _StreamWriter(options, schema)
 
@@ -145,17 +145,23 @@ class HudiSource(MainstemSource):
 
 @dataclass
 class _Written(WriterCommitMessage):
-    """One task's part: the job it belongs to and ``write_task``'s result, None without rows."""
+    """One task's part: the job it belongs to, its operation, and ``write_task``'s result, None without
+    rows."""
 
     job: str
+    operation: str
     result: bytes | None
 
 
 def _write_part(
-    options: WriteOptions, schema: pa.Schema, batches: Iterator[pa.RecordBatch], job: str | None
+    options: WriteOptions,
+    schema: pa.Schema,
+    batches: Iterator[pa.RecordBatch],
+    job: str | None,
+    overwrite: bool = False,
 ) -> _Written:
     """Runs one task of a batch write (``job`` given) or of a streaming write (``job`` None: named by query,
-    run and batch)."""
+    run and batch). ``overwrite``: in Spark's mode of that name."""
     from pyspark import TaskContext
 
     from mainstem.spark.tasks import write_partition
@@ -163,7 +169,12 @@ def _write_part(
     context = TaskContext.get()
     assert context is not None, "a data source writes inside Spark tasks"
     table = open_or_create(options, schema)
+    if overwrite:
+        partitioned = bool(table.config.partition_fields)
+        options = options.overwriting(context.getLocalProperty(_SESSION_MODE), partitioned=partitioned)
     ids = guard_ids(in_task(context), options, table=table.path)
+    if ids is not None:
+        check_no_overwrite(options.operation, _AGAIN)
     streaming = job is None
     if job is None:
         found = in_task(context).ids
@@ -179,12 +190,12 @@ def _write_part(
     with shared.alive():
         first = next((batch for batch in batches if batch.num_rows), None)
         if first is None or state.ended:
-            return _Written(job, None)
+            return _Written(job, options.operation, None)
         state = shared.begin(schema)
         if state.spec is None:  # committed by an earlier run of this batch
-            return _Written(job, None)
+            return _Written(job, options.operation, None)
         result, _ = write_partition(state.spec, chain([first], batches))
-    return _Written(job, result)
+    return _Written(job, options.operation, result)
 
 
 def _without_a_thread(options: WriteOptions) -> WriteOptions:
@@ -199,6 +210,8 @@ def _publish(
     name = job or next((m.job for m in done), None)
     if name is None:
         return  # no task ran: an empty batch publishes nothing
+    if done:
+        options = replace(options, operation=done[0].operation)
     shared = SharedJob(open_or_create(options, schema), options, name)
     shared.commit([m.result for m in done if m.result is not None])
 
@@ -214,19 +227,43 @@ def _undo(
 class _BatchWriter(DataSourceArrowWriter):
     """Pickled to the tasks and to the commit worker, so that all of them share one job name."""
 
-    def __init__(self, options: WriteOptions, schema: StructType, job: str) -> None:
+    def __init__(self, options: WriteOptions, schema: StructType, job: str, overwrite: bool) -> None:
         self._options = options
         self._schema = arrow_schema(schema, nullable=True)
         self._job = job_name(job)
+        self._overwrite = overwrite
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return _write_part(self._options, self._schema, iterator, self._job)
+        return _write_part(self._options, self._schema, iterator, self._job, self._overwrite)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         _publish(self._options, self._schema, messages, self._job)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         _undo(self._options, self._schema, messages, self._job)
+
+
+class _PartitionDeleter(DataSourceArrowWriter):
+    """``delete_partition``: the partitions are named in the options, and rows are left alone, as in Hudi."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = arrow_schema(schema, nullable=True)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None, "a data source writes inside Spark tasks"
+        if guard_ids(in_task(context), self._options, table=self._options.location.base) is not None:
+            check_no_overwrite(self._options.operation, _AGAIN)
+        return _Written("", self._options.operation, None)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        open_or_create(self._options, self._schema).delete_partition(*self._options.partitions)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        return
 
 
 class _StreamWriter(DataSourceStreamArrowWriter):

@@ -6,6 +6,7 @@ process of its own (``python -m mainstem``).
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import subprocess
@@ -190,6 +191,39 @@ def test_an_empty_instant_is_no_way_to_name_none(run, path: Path, arguments) -> 
     code, out, err = run(command, path, *rest)
     assert (code, out) == (REFUSED, "") and "names no instant" in err
     assert not mainstem.open_table(path).savepoints()
+
+
+def _answers(monkeypatch: pytest.MonkeyPatch, text: str, *, terminal: bool) -> None:
+    given = io.StringIO(text)
+    monkeypatch.setattr(given, "isatty", lambda: terminal, raising=False)
+    monkeypatch.setattr(sys, "stdin", given)
+
+
+def test_partitions_are_deleted_and_the_table_is_truncated(run, path: Path) -> None:
+    code, out, err = run("delete-partition", path, "rome", "--yes")
+    assert (code, err) == (0, "") and re.fullmatch(r"rome is empty since \d{17}\n", out)
+    assert [row["id"] for row in _objects(run("scan", path, "--json", "--columns", "id")[1])] == ["b"]
+    found = _objects(run("truncate", path, "--yes", "--json")[1])
+    assert [one["status"] for one in found] == ["committed"] and found[0]["files"] > 0
+    assert run("scan", path, "--count")[1] == "0\n"
+    code, out, err = run("delete-partition", path, "rome", "paris", "--yes")
+    assert code == REFUSED and "'paris'" in err
+
+
+@pytest.mark.parametrize("command", [("truncate",), ("delete-partition", "rome", "oslo")])
+def test_rows_are_deleted_only_if_somebody_says_yes(run, path: Path, monkeypatch, command) -> None:
+    name, *rest = command
+    _answers(monkeypatch, "y\n", terminal=False)
+    code, out, err = run(name, path, *rest)
+    assert (code, out) == (REFUSED, "") and "--yes" in err
+    for answer in ("n\n", "\n", ""):
+        _answers(monkeypatch, answer, terminal=True)
+        code, out, err = run(name, path, *rest)
+        assert code == REFUSED and str(path) in err and "nothing was changed" in err
+    assert run("scan", path, "--count")[1] == "3\n"
+    _answers(monkeypatch, "y\n", terminal=True)
+    assert run(name, path, *rest)[0] == 0
+    assert run("scan", path, "--count")[1] == "0\n"
 
 
 def test_rollback_leaves_a_living_writer_alone(run, path: Path) -> None:

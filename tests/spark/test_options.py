@@ -43,7 +43,10 @@ CREATE = {
     ("option", "value", "error", "text"),
     [
         ("hoodie.datasource.write.operation", "merge", Invalid, "upsert or insert or bulk_insert or delete"),
-        ("hoodie.datasource.write.operation", "delete_partition", Unsupported, "delete_partition\\(values"),
+        ("hoodie.datasource.write.operation", "delete_partition", Invalid, "partitions.to.delete"),
+        ("hoodie.datasource.write.partitions.to.delete", "rome", Invalid, "operation=delete_partition"),
+        ("hoodie.datasource.overwrite.mode", "both", Invalid, "STATIC or DYNAMIC"),
+        ("partitionOverwriteMode", "some", Invalid, "STATIC or DYNAMIC"),
         ("hoodie.datasource.write.recordkey.fields", "id", Invalid, "did you mean"),
         ("hoodie.nobody.knows.this", "1", Unsupported, "hoodie.nobody.knows.this"),
         ("compaction.async.enable", "true", Invalid, "did you mean 'compaction.async.enabled'"),
