@@ -357,6 +357,24 @@ def test_the_parts_of_tasks_that_do_not_count_are_not_joined(table):
     assert len(data_files(table, "a")) == 2
 
 
+@BESIDE
+def test_another_process_commits_what_tasks_overwrote_as_sparks_data_source_does(table, beside):
+    spec = table.begin("insert_overwrite").detach()
+    parts = [rows(range(100, 104), ts=0), rows(range(102, 108), ts=1)]
+    results = [
+        write_task(spec, part.to_batches(), task_partition=task, stage=1, attempt=0)
+        for task, part in enumerate(parts)
+    ]
+    for step in beside:
+        step(again(table))
+    with again(table).resume(spec) as txn:
+        for result in results:
+            txn.add_task_result(result)
+        assert txn.commit().status == "committed"
+    assert keys(table) == {*range(100, 108), *range(10, 20)}
+    assert len(data_files(table, "a")) == 2
+
+
 def test_new_columns_come_with_an_overwrite(table):
     wider = rows([1], ts=0).append_column("more", pa.array([7]))
     with table.begin("insert_overwrite") as txn:
