@@ -6,6 +6,7 @@ from mainstem.limits import MIB, TIMELINE_AHEAD_MS_DEFAULT
 from mainstem.options.declaration import Choice, Flag, Text, Whole
 
 NBCC = "NON_BLOCKING_CONCURRENCY_CONTROL"
+OCC = "OPTIMISTIC_CONCURRENCY_CONTROL"
 _OPEN = "writers"
 
 SKEW_MS = Whole(
@@ -21,8 +22,9 @@ HEARTBEAT_MISSES = Whole(
     says="How many heartbeats a writer may miss before it counts as dead.",
 )  # fmt: skip
 CONCURRENCY = Choice(
-    "hoodie.write.concurrency.mode", NBCC, (NBCC, "SINGLE_WRITER", "OPTIMISTIC_CONCURRENCY_CONTROL"),
-    read_by=_OPEN, says="Writers accept only the first; they refuse others.",
+    "hoodie.write.concurrency.mode", NBCC, (NBCC, "SINGLE_WRITER", OCC),
+    read_by=_OPEN,
+    says="Writers accept the first; on tables without buckets the last, too, as Java has no other there.",
 )  # fmt: skip
 #: the older name
 FAILED_WRITES_OLD = "hoodie.cleaner.policy.failed.writes"

@@ -33,6 +33,7 @@ from mainstem.truetime.seams import Seams
 from mainstem.writers.stream_guard import GuardIndex
 
 if TYPE_CHECKING:
+    from mainstem.writers.placed_rows import KeyPlaces
     from mainstem.writers.write_spec import WriteSpec
 
 
@@ -68,6 +69,8 @@ class WriterContext:
     planned: dict[str, WriteSpec] = field(default_factory=dict)
     #: called with the timeline after each commit of this process; must not raise
     after_commit: Callable[[ActiveTimeline], None] | None = None
+    #: on a table without buckets: looks where record keys live now
+    look_for_keys: Callable[[], KeyPlaces] | None = None
     #: the table's properties as this process read them last, and under which section
     last_read: tuple[object, TableConfig] | None = None
     #: folder of a table -> when its instants may be old enough to archive (monotonic ms)

@@ -219,6 +219,8 @@ class Ledger:
         """
         saved = next(t for t, c in self.commits.items() if c.completion == until)
         bases = [base for base in self.bases_of(group, made) if base.time <= saved]
+        # A restore undoes writes by their completion, whenever they were requested.
+        bases = [b for b in bases if b.path not in self.bulk or self.bulk[b.path].completion <= until]
         since = bases[-1].time if bases else ""
         logs = {w.log.path for w in self.logs_of(group, until) if since <= w.completion}
         return logs | ({bases[-1].path} if bases else set())
