@@ -130,6 +130,15 @@ class WriterContext:
         """Whether the table is not declared exclusive to mainstem, or another engine was seen anyway."""
         return self.publisher.foreign_seen() or not self.config.exclusive
 
+    def check_has_buckets(self) -> None:
+        """Raise ``Unsupported`` on a table whose rows only the process of their transaction can place."""
+        if self.look_for_keys is not None:
+            raise Unsupported(
+                "a table without buckets is written by one process per transaction: tasks of an engine would"
+                " have to look for each key. Collect the rows and upsert them, or write them with Hudi's sink",
+                table=self.base,
+            )
+
     def check_same_table(self) -> None:
         """Check, outside the lock, that this is still the table that was opened.
 

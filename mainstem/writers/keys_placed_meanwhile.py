@@ -29,6 +29,7 @@ from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.commit_metadata import CommitMetadata, decode_commit
 from mainstem.timeline.instant import CLUSTERING, COMMIT, DELTACOMMIT, REPLACECOMMIT, Instant
+from mainstem.timeline.plans import clustered_groups
 from mainstem.writers.conflicts import COMPACT
 from mainstem.writers.placed_rows import PlacingAppender
 
@@ -45,7 +46,7 @@ class LookAgain:
 
 @dataclass(frozen=True)
 class Replaced:
-    """A decision: rows would be lost in file groups that ``by`` replaces."""
+    """A decision: rows would be lost in file groups that are replaced; ``by``: what becomes of these."""
 
     by: str
 
@@ -91,13 +92,20 @@ class KeysPlacedMeanwhile:
     ) -> Replaced | None:
         if not self._appender.appended_to:
             return None
-        clustering = next((i for i in timeline.pending if i.action == CLUSTERING), None)
-        if clustering is not None:
-            return Replaced(f"the clustering {clustering.requested}, which is pending")
+        for pending in timeline.pending:
+            if pending.action == CLUSTERING and self._clusters(pending.requested):
+                return Replaced(f"the pending clustering {pending.requested} replaces them")
         for partition, ids in metadata.replaced.items() if metadata is not None else ():
             if any((partition, file_id) in self._appender.appended_to for file_id in ids):
-                return Replaced(f"the instant {requested}")
+                return Replaced(f"the instant {requested} replaced them")
         return None
+
+    def _clusters(self, requested: str) -> bool:
+        try:
+            taken = clustered_groups(self._storage, requested)
+        except FileNotFoundError:
+            return False  # gone since the listing, or completed: then its replaced groups tell
+        return taken is None or not self._appender.appended_to.isdisjoint(taken)
 
     def _meets(self, place: GroupOfKey, path: str) -> bool:
         return any(self._appender.meets(place, keys) for keys in self._keys(place, path))

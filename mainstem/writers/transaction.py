@@ -238,7 +238,7 @@ class Transaction:
 
         Until then the processes that write its tasks must keep its heartbeat fresh.
         """
-        self._check_has_buckets()
+        self._ctx.check_has_buckets()
         with self._turns.held:
             self._turns.check_open(self.instant)
             if self._appender is not None:
@@ -248,14 +248,6 @@ class Transaction:
             self._turns.ended = True
             self._ctx.heartbeats.leave(self.instant)
             return self._spec
-
-    def _check_has_buckets(self) -> None:
-        if self._ctx.look_for_keys is not None:
-            raise Unsupported(
-                "a table without buckets is written by one process per transaction: engines' tasks would have"
-                " to look for each key. Collect the rows and upsert them, or write with Hudi's own sink",
-                table=self._ctx.base,
-            )
 
     def _publish_requested(self) -> None:
         ctx, storage = self._ctx, self._ctx.seams.storage
@@ -340,7 +332,7 @@ class Transaction:
         """
         if self.already_committed:
             return 0
-        self._check_has_buckets()
+        self._ctx.check_has_buckets()
         schemas: set[str] = set()
 
         def schema_seen(text: str) -> None:
@@ -436,7 +428,7 @@ class Transaction:
 
     def task_spec(self) -> WriteSpec:
         """What an executor needs for ``writers.write_task.write_task``; picklable."""
-        self._check_has_buckets()
+        self._ctx.check_has_buckets()
         self._turns.check_open(self.instant)
         return self._spec
 
@@ -556,9 +548,9 @@ class Transaction:
     def _lose_rows(self, replaced: Replaced) -> NoReturn:
         self._abort()
         raise RolledBack(
-            f"rows of this transaction lie in file groups of which {replaced.by} takes the rows away (a"
-            " clustering, or an overwrite of another engine). Nothing of it is visible: complete what is"
-            " pending, and write the data again in a new transaction",
+            f"this transaction appended rows to file groups in which they would be lost: {replaced.by}."
+            " Nothing of it is visible: complete a pending clustering with the engine that planned it, and"
+            " write the data again in a new transaction",
             table=self._ctx.base,
             instant=self.instant,
         )
