@@ -37,14 +37,18 @@ OPTIONS = {
     "hoodie.insert.shuffle.parallelism": "2",
     "hoodie.delete.shuffle.parallelism": "2",
 }
-RECORDS = {"hoodie.metadata.global.record.level.index.enable": "true"}
+#: index -> what Java's jobs need for it
 KINDS = {
     "SIMPLE": {},
     "BLOOM": {},
-    "GLOBAL_SIMPLE": {"hoodie.simple.index.update.partition.path": "false"},
-    "GLOBAL_RECORD_LEVEL_INDEX": RECORDS,
+    "GLOBAL_SIMPLE": {},
+    "GLOBAL_RECORD_LEVEL_INDEX": {"hoodie.metadata.global.record.level.index.enable": "true"},
     "RECORD_LEVEL_INDEX": {"hoodie.metadata.record.level.index.enable": "true"},
 }
+
+
+def given(kind: str) -> dict[str, str]:
+    return {"hoodie.index.type": kind, "hoodie.simple.index.update.partition.path": "false"}
 
 
 def rows(numbers: range | list[int], ts: int, value: str) -> pa.Table:
@@ -72,11 +76,10 @@ def check(java: JavaHudi, table: mainstem.Table, expected: pa.Table) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", KINDS)
 def test_both_engines_find_each_others_keys(java: JavaHudi, tmp_path: Path, kind: str) -> None:
-    path, given = tmp_path / "plain", {"hoodie.index.type": kind, **KINDS[kind]}
-    options = {**OPTIONS, **given}
+    path, options = tmp_path / "plain", {**OPTIONS, **given(kind), **KINDS[kind]}
     batches = [rows(range(40), 1, "java")]
     java.write(path, batches[0], options)
-    table = mainstem.open_table(path, {"hoodie.mainstem.services": "off", **given})
+    table = mainstem.open_table(path, {"hoodie.mainstem.services": "off", **given(kind)})
     check(java, table, newest(*batches))
 
     batches.append(rows(range(30, 60), 2, "ours"))  # of known and new keys
@@ -113,19 +116,19 @@ def test_both_engines_find_each_others_keys(java: JavaHudi, tmp_path: Path, kind
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["SIMPLE", "GLOBAL_RECORD_LEVEL_INDEX"])
 def test_java_goes_on_with_a_table_that_was_made_here(java: JavaHudi, tmp_path: Path, kind: str) -> None:
-    given = {"hoodie.index.type": kind, **KINDS[kind]}
+    options = {**OPTIONS, **given(kind), **KINDS[kind]}
     table = mainstem.create_table(
         tmp_path / "plain", SCHEMA, record_key="id", ordering="ts", partition_by="city",
         properties={"hoodie.index.type": kind, "hoodie.mainstem.services": "off"}, name="plain",
     )  # fmt: skip
     batches = [rows(range(20), 1, "ours"), rows(range(10, 30), 2, "java"), rows(range(40), 3, "ours")]
     table.upsert(batches[0])
-    java.write(table.path, batches[1], {**OPTIONS, **given})
+    java.write(table.path, batches[1], options)
     check(java, table, newest(*batches[:2]))
     table = mainstem.open_table(table.path)
     table.upsert(batches[2])
     check(java, table, batches[2])
-    java.compact(table.path, {**OPTIONS, **given})
+    java.compact(table.path, options)
     check(java, table, batches[2])
 
 
