@@ -135,7 +135,7 @@ class WriterContext:
         if self.look_for_keys is not None:
             raise Unsupported(
                 "a table without buckets is written by one process per transaction: tasks of an engine would"
-                " have to look for each key. Collect the rows and upsert them, or write them with Hudi's sink",
+                " have to look for each key. Collect the rows and upsert them, or use Hudi's own sink",
                 table=self.base,
             )
 

@@ -135,10 +135,9 @@ def test_java_goes_on_with_a_table_that_was_made_here(java: JavaHudi, tmp_path: 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["SIMPLE", "GLOBAL_RECORD_LEVEL_INDEX"])
 def test_both_engines_write_at_once_and_lose_nothing(java: JavaHudi, tmp_path: Path, kind: str) -> None:
-    path, given = tmp_path / "plain", {"hoodie.index.type": kind, **KINDS[kind]}
-    options = {**OPTIONS, **given}
+    path, options = tmp_path / "plain", {**OPTIONS, **given(kind), **KINDS[kind]}
     java.write(path, rows(range(40), 1, "java"), options)
-    table = mainstem.open_table(path, given)
+    table = mainstem.open_table(path, given(kind))
     ours, theirs = [], [rows(range(40), 1, "java")]
     for number in range(4):
         ts = 10 + 2 * number
