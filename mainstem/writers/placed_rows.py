@@ -8,7 +8,8 @@ such tables expect it: they look for keys in base files only.
 Another writer may place such a key first. The commit finds that (``keys_placed_meanwhile``), and ``give_way``
 moves the rows to where the key lives now: they are taken out of the new base file, which nobody has seen, and
 appended to the other writer's file group. A delete of a key that lies nowhere is held as well, for the same
-reason.
+reason. Where a put may take effect late, a file that was put and deleted may come back, and would belong to a
+completed instant: there, once the file is put, the transaction ends as ``KeyTaken``, and is written again.
 
 Memory: the rows of new keys, until the commit.
 """
@@ -25,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mainstem.errors import Unsupported
+from mainstem.errors import Invalid, RolledBack, Unsupported
 from mainstem.formats.avro_schema import META_FIELDS, avro_to_arrow
 from mainstem.formats.schema_resolution import project_to
 from mainstem.layout.key_index import GroupOfKey, KeyIndex
@@ -33,6 +34,7 @@ from mainstem.layout.keys import KeyColumns
 from mainstem.limits import MIB
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
+from mainstem.storage.swaps import has_swaps
 from mainstem.timeline.commit_metadata import WriteStat
 from mainstem.truetime.seams import Randomness
 from mainstem.writers.append import BucketAppender
@@ -45,6 +47,10 @@ _KEY, _PARTITION, _FILE = META_FIELDS[2:5]
 _NOWHERE = 0
 # In memory, where Parquet takes a third or less: Hudi's files have 120 MiB at most.
 _FILE_BYTES_MAX = 256 * MIB
+
+
+class KeyTaken(RolledBack):
+    """Another writer placed a key of this transaction at the last moment. Write its rows again."""
 
 
 class KeyPlaces(Protocol):
@@ -143,10 +149,11 @@ def _refused_move(spec: WriteSpec, index: KeyIndex, home: str) -> Unsupported:
 
 @dataclass
 class _Fresh:
-    """A base file of new keys that nobody has seen yet, and its rows."""
+    """Rows of new keys, and their base file, once it is made: nobody has seen it yet."""
 
-    stat: BaseFileStat
+    partition: str
     rows: pa.Table
+    stat: BaseFileStat | None = None
 
     @cached_property
     def keys(self) -> pa.Array:
@@ -190,6 +197,13 @@ class PlacingAppender(BulkInserter):
         new = np.array([bucket == _NOWHERE for _, bucket in slab.places])
         lengths = np.diff(slab.bounds)
         if new.any():
+            if self._fresh:
+                raise Invalid(
+                    "rows of new keys after a commit that failed: commit it again, or write all rows in a new"
+                    " transaction",
+                    table=self._spec.base,
+                    instant=self._spec.instant,
+                )
             self.torn = True  # until the whole batch is held or written
             for at in np.flatnonzero(new).tolist():
                 self._hold(_cut(slab, at))
@@ -220,10 +234,10 @@ class PlacingAppender(BulkInserter):
 
     # -- new file groups ---------------------------------------------------------------------------
 
-    def finish(self) -> list[WriteStat]:
-        """Writes the base files of new keys, then finishes the log files."""
+    def gather(self) -> None:
+        """Merges the rows of new keys: ``give_way`` then costs no file."""
         self._check_whole()
-        self.torn = True  # until all base files are written
+        self.torn = True  # until all are merged
         schema = avro_to_arrow(self._spec.log_schema)
         held = {place[0]: [project_to(t, schema) for t in tables] for place, tables in self._waiting.items()}
         if self.places.index.is_global and held:  # a key counts once, whatever its partition
@@ -236,12 +250,21 @@ class PlacingAppender(BulkInserter):
             rows = self._merged(pa.concat_tables(held[partition]))
             step = max(1, rows.num_rows * _FILE_BYTES_MAX // max(1, rows.nbytes))
             for start in range(0, rows.num_rows, step):
-                self._put_fresh(partition, rows.slice(start, step))
+                self._fresh.append(_Fresh(partition, rows.slice(start, step)))
         self._waiting.clear()
+        self.torn = False
+
+    def finish(self) -> list[WriteStat]:
+        """Writes the base files of new keys, then finishes the log files."""
+        self.gather()
+        self.torn = True  # until all base files are written
+        for fresh in self._fresh:
+            if fresh.stat is None:
+                fresh.stat = self._put_fresh(fresh.partition, fresh.rows)
         self.torn = False
         return BucketAppender.finish(self)
 
-    def _put_fresh(self, partition: str, rows: pa.Table) -> None:
+    def _put_fresh(self, partition: str, rows: pa.Table) -> BaseFileStat:
         file_id = f"{UUID(int=self._random.getrandbits(128), version=4)}-0"
         name = paths.base_name(file_id, self._tokens(partition), self._spec.instant)
         named = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows.num_rows, np.int32)), pa.array([name]))
@@ -250,7 +273,7 @@ class PlacingAppender(BulkInserter):
         self._put_base(partition, file_id, rows, small=True)
         stat = self._closed[-1]
         assert isinstance(stat, BaseFileStat)
-        self._fresh.append(_Fresh(stat, rows))
+        return stat
 
     # -- keys that others placed -------------------------------------------------------------------
 
@@ -258,20 +281,20 @@ class PlacingAppender(BulkInserter):
         """Whether a key that lies nowhere could be placed by a write to this partition."""
         if self.places.index.is_global:
             return bool(self._fresh or self._gone)
-        return any(f.stat.partition == partition for f in self._fresh) or any(
+        return any(fresh.partition == partition for fresh in self._fresh) or any(
             gone[0] == partition for gone in self._gone
         )
 
     def meets(self, place: GroupOfKey, keys: pa.Array) -> bool:
         """Whether ``give_way`` would move anything."""
         held = [(partition, texts) for partition, _, texts in self._gone]
-        held += [(fresh.stat.partition, fresh.keys) for fresh in self._fresh]
+        held += [(fresh.partition, fresh.keys) for fresh in self._fresh]
         return any(self._meets(partition, place, texts, keys).any() for partition, texts in held)
 
     def give_way(self, place: GroupOfKey, keys: pa.Array) -> int:
         """Moves the rows and deletes whose keys are among these to this file group; returns how many.
 
-        Call it after ``finish``, which must be called again.
+        Call it after ``gather``, and ``finish`` after it. Raises ``KeyTaken`` where that is impossible.
         """
         self._check_whole()
         moved = 0
@@ -285,11 +308,11 @@ class PlacingAppender(BulkInserter):
             still.append((partition, rows, texts))
         self._gone = [gone for gone in still if len(gone[2])]
         for fresh in list(self._fresh):
-            mask = self._meets(fresh.stat.partition, place, fresh.keys, keys)
+            mask = self._meets(fresh.partition, place, fresh.keys, keys)
             if mask.any():
                 self._take_back(fresh)
                 if not mask.all():
-                    self._put_fresh(fresh.stat.partition, fresh.rows.filter(pa.array(~mask)))
+                    self._fresh.append(_Fresh(fresh.partition, fresh.rows.filter(pa.array(~mask))))
                 user = [name for name in fresh.rows.column_names if name not in META_FIELDS]
                 rows = fresh.rows.filter(pa.array(mask)).select(user)
                 moved += self._move(place, rows, fresh.keys.filter(pa.array(mask)), False)
@@ -315,8 +338,17 @@ class PlacingAppender(BulkInserter):
     def _take_back(self, fresh: _Fresh) -> None:
         """Durably before the commit, whose ``settle`` syncs the folder: no reader would know that this file
         of a completed instant does not count."""
-        self._storage.delete(fresh.stat.path)
-        self._closed.remove(fresh.stat)
+        if fresh.stat is not None:
+            if has_swaps(self._storage):
+                self.torn = False
+                raise KeyTaken(
+                    "another writer inserted a key of this transaction just before it would have completed;"
+                    " nothing of it is visible: write its rows again in a new transaction",
+                    table=self._spec.base,
+                    instant=self._spec.instant,
+                )
+            self._storage.delete(fresh.stat.path)
+            self._closed.remove(fresh.stat)
         self._fresh.remove(fresh)
 
 

@@ -66,7 +66,7 @@ from mainstem.writers.context import WriterContext
 from mainstem.writers.fit_rows import Rows, as_table
 from mainstem.writers.keys_placed_meanwhile import KeysPlacedMeanwhile, LookAgain, Replaced
 from mainstem.writers.outcome import ALREADY_COMMITTED, COMMITTED, EMPTY, OPERATIONS, Outcome
-from mainstem.writers.placed_rows import PlacingAppender
+from mainstem.writers.placed_rows import KeyTaken, PlacingAppender
 from mainstem.writers.publish_with_metadata import publish_with_metadata
 from mainstem.writers.rollback import (
     condemned,
@@ -534,16 +534,26 @@ class Transaction:
 
     def _finished(self) -> list[WriteStat]:
         """The files of this transaction, whose keys lie where its rows are, as far as others completed."""
-        ctx, appender = self._ctx, self._appender
-        stats = [*self._task_stats, *(appender.finish() if appender else [])]
+        appender = self._appender
         if isinstance(appender, PlacingAppender):
-            if self._meanwhile is None:
-                storage, history = ctx.seams.storage, ctx.config.history
-                self._meanwhile = KeysPlacedMeanwhile(storage, self.instant, appender, history)
-            if (replaced := self._meanwhile.move(ctx.publisher.timeline())) is not None:
-                self._lose_rows(replaced)
-            stats = appender.finish()
+            self._move_rows(appender)
+        stats = [*self._task_stats, *(appender.finish() if appender else [])]
         return [s for s in stats if s.blocks]
+
+    def _move_rows(self, appender: PlacingAppender) -> None:
+        """Rows go to where others placed their keys since they were looked for."""
+        ctx = self._ctx
+        appender.gather()
+        if self._meanwhile is None:
+            storage, history = ctx.seams.storage, ctx.config.history
+            self._meanwhile = KeysPlacedMeanwhile(storage, self.instant, appender, history)
+        try:
+            replaced = self._meanwhile.move(ctx.publisher.timeline())
+        except KeyTaken:
+            self._abort()
+            raise
+        if replaced is not None:
+            self._lose_rows(replaced)
 
     def _lose_rows(self, replaced: Replaced) -> NoReturn:
         self._abort()

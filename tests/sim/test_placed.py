@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from mainstem.lsm_archive.reader import Archive
 from mainstem.readers.queries.key_places import KeyPlaces, StoredKeys
 from mainstem.writers.keys_placed_meanwhile import KeysPlacedMeanwhile
 from mainstem.writers.placed_rows import PlacingAppender
@@ -47,7 +46,8 @@ def _a_base_file_stays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _a_file_stays_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     def forget(self: Any, fresh: Any) -> None:
-        self._closed.remove(fresh.stat)
+        if fresh.stat is not None:
+            self._closed.remove(fresh.stat)
         self._fresh.remove(fresh)
 
     monkeypatch.setattr(PlacingAppender, "_take_back", forget)
@@ -78,18 +78,6 @@ def _base_files_only(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _rows_of_a_file_that_was_taken_back_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PlacingAppender, "_move", lambda self, place, rows, keys, deleted: len(keys))
-
-
-def _nothing_archived_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    empty = pa.table(dict.fromkeys(("instantTime", "completionTime", "action"), pa.array([], pa.string())))
-
-    def unseen(self: Any, timeline: Any) -> Any:
-        self._archive.completed = lambda after: empty
-        self._archive.refresh = lambda: None
-        return whole(self, timeline)
-
-    whole = KeysPlacedMeanwhile._unseen
-    monkeypatch.setattr(KeysPlacedMeanwhile, "_unseen", unseen)
 
 
 def _an_old_look(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,4 +132,3 @@ def test_a_placing_that_looks_for_less_is_found(
     assert any(simulate(seed, scenario).failure is not None for seed in (first, *range(1, ENOUGH)))
 
 
-_ = Archive
