@@ -48,6 +48,7 @@ from mainstem.options.writing import (
     RECONCILE,
     SET_NULL,
     SKEW_MS,
+    SMALL_FILE,
 )
 from mainstem.storage.backends import Place, location_of
 from mainstem.storage.location import Location
@@ -69,7 +70,7 @@ _FIXED: dict[str, Option] = {option: option for option in every_option() if opti
 _PASSED = frozenset(
     (
         DATA_SKIPPING, CONCURRENCY, *FAILED_WRITES.names, LOG_MAX, BLOCK_FORMAT, SET_NULL, RECONCILE,
-        KEY_ENCODING, NEW_ENCODING, ENCODING_VALIDATION, *LAYOUT_OPTIONS,
+        KEY_ENCODING, NEW_ENCODING, ENCODING_VALIDATION, SMALL_FILE, *LAYOUT_OPTIONS,
     )
 )  # fmt: skip
 _INDEXES = (METADATA, *INDEX_SWITCHES, *INDEX_KEYS)

@@ -36,6 +36,7 @@ from mainstem.options.tables import (
     TABLE_VERSION,
     TABLE_VERSION_OPTION,
 )
+from mainstem.options.writing import SMALL_FILE
 from mainstem.publish.table_identity import check_table, note_identity
 from mainstem.storage import paths
 from mainstem.truetime.seams import Seams
@@ -145,8 +146,10 @@ class OpenedTable:
         """Make the transactions of a table without buckets look where their keys live."""
         from mainstem.readers.queries.key_places import KeyPlaces, StoredKeys
 
-        stored = StoredKeys()
-        ctx.look_for_keys = lambda: KeyPlaces(self.seams.storage, ctx.read_properties(), index, stored)
+        stored, small = StoredKeys(), SMALL_FILE.read({**self.config.raw, **self.given})
+        ctx.look_for_keys = lambda: KeyPlaces(
+            self.seams.storage, ctx.read_properties(), index, stored, small
+        )
 
     def _identify(self) -> None:
         """Give a table of another engine or an older release its note, if it is the one that was opened."""

@@ -81,6 +81,10 @@ GROUP_BYTES = Whole(
     "hoodie.parquet.block.size", 120 * MIB, 1024, 2**40, "bytes", flink="write.parquet.block.size",
     read_by="formats.base_file", says="A row group ends when its rows take this much memory.",
 )  # fmt: skip
+SMALL_FILE = Whole(
+    "hoodie.parquet.small.file.limit", 100 * MIB, 0, 2**40, "bytes", read_by="readers.queries.key_places",
+    says="Under a record index, new keys go to a file group that is smaller; 0: always to a new one.",
+)  # fmt: skip
 GZIP_LEVEL = Whole(
     "hoodie.mainstem.parquet.gzip.level", 3, 1, 9, read_by="formats.base_file",
     says="Java's level is 6: half as fast, and up to 16 % fewer bytes of texts.",

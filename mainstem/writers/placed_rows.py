@@ -3,7 +3,8 @@
 Before rows are written, an index tells where their keys live (``KeyPlaces``). Rows of known keys are
 appended to log files of their file groups, as ever. Rows of keys that lie nowhere yet are held until
 ``finish``, merged by the table's rules and written as base files of new file groups, as Java's writers of
-such tables expect it: they look for keys in base files only.
+such tables expect it: they look for keys in base files only. Where a record index tells them, small file
+groups are filled up first, by log files of new keys alone.
 
 Another writer may place such a key first. The commit finds that (``keys_placed_meanwhile``), and ``give_way``
 moves the rows to where the key lives now: they are taken out of the new base file, which nobody has seen, and
@@ -33,11 +34,11 @@ from mainstem.layout.key_index import GroupOfKey, KeyIndex
 from mainstem.layout.keys import KeyColumns
 from mainstem.limits import MIB
 from mainstem.storage import paths
-from mainstem.storage.protocol import Storage
+from mainstem.storage.protocol import Storage, drop
 from mainstem.storage.swaps import has_swaps
-from mainstem.timeline.commit_metadata import WriteStat
+from mainstem.timeline.commit_metadata import NewKeysStat, WriteStat
 from mainstem.truetime.seams import Randomness
-from mainstem.writers.append import BucketAppender
+from mainstem.writers.append import BucketAppender, OpenLog
 from mainstem.writers.bulk_insert import BaseFileStat, BulkInserter
 from mainstem.writers.encode_rows import BucketEncoder, Place, Placed, Slab
 from mainstem.writers.write_spec import DELETE, WriteSpec
@@ -65,6 +66,10 @@ class KeyPlaces(Protocol):
         ``partition``: where to look, None for the whole table."""
         ...
 
+    def to_fill(self, partition: str) -> GroupOfKey | None:
+        """A small file group that takes new keys in log files; None: put them into a new one."""
+        ...
+
     def keys_of(self, partition: str, path: str) -> Iterator[pa.Array]:
         """All keys of one data file, deleted ones included."""
         ...
@@ -88,6 +93,11 @@ class _Groups:
 
     def place(self, number: int) -> GroupOfKey:
         return self._places[number]
+
+    def another(self, place: GroupOfKey) -> int:
+        """One more number for a file group: a log file of its own."""
+        self._places.append(place)
+        return len(self._places) - 1
 
 
 class _Encoder(BucketEncoder):
@@ -149,11 +159,12 @@ def _refused_move(spec: WriteSpec, index: KeyIndex, home: str) -> Unsupported:
 
 @dataclass
 class _Fresh:
-    """Rows of new keys, and their base file, once it is made: nobody has seen it yet."""
+    """Rows of new keys, and their file, once it is made: nobody has seen it yet. ``bucket``: a log file's."""
 
     partition: str
     rows: pa.Table
-    stat: BaseFileStat | None = None
+    stat: WriteStat | None = None
+    bucket: int = _NOWHERE
 
     @cached_property
     def keys(self) -> pa.Array:
@@ -181,6 +192,8 @@ class PlacingAppender(BulkInserter):
         self._groups = _Groups()
         self._encoder = _Encoder(spec, token.split("-", 1)[0], places, self._groups)
         self._fresh: list[_Fresh] = []
+        #: numbers of log files of new keys
+        self._filled: set[int] = set()
         #: deletes of keys that lie nowhere: partition, rows, keys
         self._gone: list[tuple[str, pa.Table, pa.Array]] = []
 
@@ -260,7 +273,11 @@ class PlacingAppender(BulkInserter):
         self.torn = True  # until all base files are written
         for fresh in self._fresh:
             if fresh.stat is None:
-                fresh.stat = self._put_fresh(fresh.partition, fresh.rows)
+                small = self.places.to_fill(fresh.partition)
+                if small is None:
+                    fresh.stat = self._put_fresh(fresh.partition, fresh.rows)
+                else:
+                    self._fill(fresh, small)
         self.torn = False
         return BucketAppender.finish(self)
 
@@ -274,6 +291,26 @@ class PlacingAppender(BulkInserter):
         stat = self._closed[-1]
         assert isinstance(stat, BaseFileStat)
         return stat
+
+    def _fill(self, fresh: _Fresh, place: GroupOfKey) -> None:
+        """Appends new keys to a small file group, in a log file of their own, which can be taken back."""
+        fresh.bucket = self._groups.another(place)
+        self._filled.add(fresh.bucket)
+        rows = fresh.rows.select([name for name in fresh.rows.column_names if name not in META_FIELDS])
+        there = (fresh.partition, fresh.bucket)
+        BucketAppender._append(self, Slab([there], [0, rows.num_rows], rows, fresh.keys))
+        open_log = self._logs.get(there)
+        fresh.stat = self._closed[-1] if open_log is None else open_log.stat
+
+    def _open_log(self, partition: str, bucket: int) -> OpenLog:
+        log = super()._open_log(partition, bucket)
+        if bucket in self._filled:
+            log.stat = NewKeysStat(**vars(log.stat))
+        return log
+
+    def _token(self, partition: str, bucket: int) -> str:
+        # Two log files of one group: each with a token of its own.
+        return self._tokens(f"{partition}\0{bucket}" if bucket in self._filled else partition)
 
     # -- keys that others placed -------------------------------------------------------------------
 
@@ -347,8 +384,13 @@ class PlacingAppender(BulkInserter):
                     table=self._spec.base,
                     instant=self._spec.instant,
                 )
+            log = self._logs.pop((fresh.partition, fresh.bucket), None)
+            if log is not None:
+                drop(log.sink)
+            else:
+                self._closed.remove(fresh.stat)
+            self.written.pop(fresh.stat.path, None)
             self._storage.delete(fresh.stat.path)
-            self._closed.remove(fresh.stat)
         self._fresh.remove(fresh)
 
 

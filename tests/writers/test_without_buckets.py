@@ -75,12 +75,43 @@ def test_updates_go_to_the_file_group_of_their_key_and_new_keys_to_a_new_one(tab
     after = groups(table)
     assert {k: after[k] for k in before} == before
     assert len({after[f"k{k}"] for k in range(10, 15)}) == 1
-    assert set(after.values()) - set(before.values()) == {after["k10"]}
+    fills = table.config.raw["hoodie.index.type"] == "RECORD_LEVEL_INDEX"
+    assert (after["k10"] in before.values()) == fills
 
 
-def test_new_keys_become_base_files_where_java_looks_for_them(table):
-    table.upsert(rows(range(10, 20), ts=1))
-    assert content(table, mode="read_optimized") == content(table)
+@pytest.mark.parametrize("kind", FILES)
+def test_new_keys_become_base_files_where_java_looks_for_them(make, kind):
+    table = make(kind)
+    table.upsert(rows(range(10), ts=1))
+    table.upsert(rows(range(5, 20), ts=1))
+    before = content(table)
+    assert len(before) == 20 and set(content(table, mode="read_optimized")) == set(before)
+
+
+def test_under_a_record_index_small_file_groups_are_filled_up(make):
+    table = make("RECORD_LEVEL_INDEX")
+    for number in range(4):
+        table.upsert(rows([*range(10 * number, 10 * number + 10), 0], ts=1 + number))
+    assert len(set(groups(table).values())) == 1
+    table.compact()
+    assert len(content(table)) == 40 and len(set(groups(table).values())) == 1
+    alone = again(table, **{"hoodie.parquet.small.file.limit": 0})
+    alone.upsert(rows(range(40, 50), ts=1))
+    assert len(set(groups(table).values())) == 2
+    assert table.validate_metadata().ok
+
+
+@pytest.mark.parametrize("limit", ["0", "1000000"])
+def test_two_writers_of_a_record_index_insert_keys_at_once(make, limit):
+    table = again(make("RECORD_LEVEL_INDEX"), **{"hoodie.parquet.small.file.limit": limit})
+    table.upsert(rows(range(10), ts=1))
+    with table.begin() as first, again(table).begin() as second:
+        first.write(rows([20, 21, 22], ts=5, value="first"))
+        second.write(rows([21, 23], ts=6, value="second"))
+        second.commit()
+        first.commit()
+    assert len(groups(table)) == 14 and content(table)["k21"] == "second21"
+    assert table.validate_metadata().ok
 
 
 def test_two_writers_insert_one_key_at_once_and_one_row_is_left(table):

@@ -42,6 +42,7 @@ from mainstem.readers.rows.base_rows import open_base
 from mainstem.readers.rows.split import ReadSpec, Split, log_entries, read_split
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
+from mainstem.timeline.instant import CLUSTERING
 
 _KEPT_BYTES_MAX = 64 * MIB
 _LOOKS_MAX = 10
@@ -86,10 +87,21 @@ class StoredKeys:
 
 
 class KeyPlaces:
-    """One look at where keys live; ``seen``: requested times of the instants that it goes by."""
+    """One look at where keys live; ``seen``: requested times of the instants that it goes by.
 
-    def __init__(self, storage: Storage, config: TableConfig, index: KeyIndex, stored: StoredKeys) -> None:
+    ``small_bytes``: a base file below that is filled up; 0: none is.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        config: TableConfig,
+        index: KeyIndex,
+        stored: StoredKeys,
+        small_bytes: int = 0,
+    ) -> None:
         self._storage, self._config, self._stored = storage, config, stored
+        self._small_bytes = small_bytes
         self.index = index
         self._look()
         self.seen = frozenset(i.requested for i in self._state.timeline.completed)
@@ -116,6 +128,22 @@ class KeyPlaces:
             " more versions",
             table=self._storage.base,
         )
+
+    def to_fill(self, partition: str) -> GroupOfKey | None:
+        """A small file group that takes new keys in log files; None: put them into a new one.
+
+        Only where the record index tells where keys live: Java looks into base files otherwise.
+        """
+        if not self._small_bytes or self._record_index(None if self.index.is_global else partition) is None:
+            return None
+        if any(i.action == CLUSTERING for i in self._state.timeline.pending):
+            return None  # it may replace that file group
+        sizes = {}
+        for split in self._slices_in(partition, None):
+            if split.base_file is not None and (found := self._storage.stat(split.base_file)) is not None:
+                sizes[split.file_id] = found.size
+        least = min(sizes, key=lambda file_id: (sizes[file_id], file_id), default=None)
+        return None if least is None or sizes[least] >= self._small_bytes else (partition, least)
 
     def keys_of(self, partition: str, path: str) -> Iterator[pa.Array]:
         """All keys of one data file. Raises ``FileNotFoundError`` if it is gone."""
