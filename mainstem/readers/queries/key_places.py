@@ -30,6 +30,7 @@ from mainstem.limits import MIB
 from mainstem.merge.log_entries import joined_keys
 from mainstem.merge.rules import KEY_COLUMN
 from mainstem.metadata.metadata_partitions import (
+    BLOOM_FILTERS,
     RECORD_INDEX,
     in_keys,
     is_partitioned_group,
@@ -136,6 +137,8 @@ class KeyPlaces:
         """
         if not self._small_bytes or self._record_index(None if self.index.is_global else partition) is None:
             return None
+        if BLOOM_FILTERS in ready_partitions(self._config.raw):
+            return None  # Java's queries leave out file groups by it whose base file lacks a key
         if any(i.action == CLUSTERING for i in self._state.timeline.pending):
             return None  # it may replace that file group
         sizes = {}
