@@ -14,6 +14,7 @@ from mainstem.api.neighbours import refuse_neighbours
 from mainstem.api.real_seams import as_text, check_writable, real_seams
 from mainstem.api.table import Table
 from mainstem.errors import Invalid, MainstemError, TableExists, Unavailable, Unsupported
+from mainstem.layout.key_index import key_index
 from mainstem.layout.properties import (
     FIELD_PREFIXED,
     FOR_JAVA,
@@ -23,7 +24,7 @@ from mainstem.layout.properties import (
 )
 from mainstem.layout.time_partitions import time_options
 from mainstem.merge import modes
-from mainstem.options import CONCURRENCY, FSYNC, METADATA, NBCC, SHARED, WriterOptions, families
+from mainstem.options import CONCURRENCY, FSYNC, METADATA, NBCC, OCC, SHARED, WriterOptions, families
 from mainstem.options.locks import FILE_SYSTEM, LOCK_KEYS, PAUSE_MS, PROVIDER, RETRIES
 from mainstem.options.metadata import PARTITIONS, PARTITIONS_INFLIGHT
 from mainstem.options.placing import (
@@ -238,7 +239,7 @@ def new_properties(
             raise Invalid(f"{key} cannot be chosen; it is set by create_table", table=local)
     title = name or given.get(TABLE_NAME) or os.path.basename(local.rstrip("/")) or "table"
     mode = modes.merge_mode(given, order)
-    count = BUCKETS.read(given if buckets is None else {BUCKETS: str(buckets)})
+    placing = _placing(given, buckets, local)
     times = time_options(given)
     if times and not (TIME_ZONE in times or TIME_OUTPUT_ZONE in times):
         times[TIME_ZONE] = "UTC"
@@ -259,12 +260,10 @@ def new_properties(
         DATABASE_NAME: "",
         TIMELINE_PATH: "timeline",
         HISTORY_PATH: "history",
-        INDEX_TYPE: "BUCKET",
-        BUCKET_ENGINE: "SIMPLE",
         PROVIDER: default_provider(local),
         # Java's Spark writers take these as defaults from the table: a job without special options
         # then writes beside us instead of rolling us back, upgrading or building metadata.
-        CONCURRENCY: NBCC,
+        CONCURRENCY: NBCC if BUCKETS in placing else OCC,
         METADATA: "false",
         AUTO_UPGRADE: "false",
         **(_LOOKED_FOR_OFTEN if given.get(PROVIDER, default_provider(local)) == FILE_SYSTEM else {}),
@@ -280,7 +279,7 @@ def new_properties(
         RECORD_KEY_FIELDS: ",".join(keys),
         MERGE_MODE: mode,
         TIMEZONE: "UTC",
-        BUCKETS: str(count),
+        **placing,
         CREATE_SCHEMA: arrow_to_avro(schema, table_name=title, meta_fields=False),
     }
     if version > 8:
@@ -294,6 +293,20 @@ def new_properties(
     _settle_key_encoding(raw, local)
     raw[TABLE_CHECKSUM] = table_checksum(raw.get(DATABASE_NAME, ""), title)
     return raw
+
+
+def _placing(given: Mapping[str, str], buckets: int | None, local: str) -> dict[str, str]:
+    """How a new table's rows find their file groups: its buckets, or another index."""
+    index = key_index(given)
+    if index is None:
+        count = BUCKETS.read(given if buckets is None else {BUCKETS: str(buckets)})
+        return {INDEX_TYPE: "BUCKET", BUCKET_ENGINE: "SIMPLE", BUCKETS: str(count)}
+    if buckets is not None or BUCKETS in given or BUCKET_ENGINE in given or HASH_FIELD in given:
+        raise Invalid(
+            f"{INDEX_TYPE}={index.kind} and options of buckets exclude each other: drop one of them",
+            table=local,
+        )
+    return {INDEX_TYPE: index.kind}
 
 
 def _settle_key_encoding(raw: dict[str, str], local: str) -> None:

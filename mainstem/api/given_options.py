@@ -25,6 +25,7 @@ from mainstem.options.placing import (
     KEY_ENCODING,
     KEY_GENERATOR,
     KEY_GENERATOR_CLASS,
+    KEY_MOVES,
     NEW_ENCODING,
 )
 from mainstem.options.reading import DAMAGED, DATA_SKIPPING
@@ -47,6 +48,7 @@ from mainstem.options.writing import (
     RECONCILE,
     SET_NULL,
     SKEW_MS,
+    SMALL_FILE,
 )
 from mainstem.storage.backends import Place, location_of
 from mainstem.storage.location import Location
@@ -68,7 +70,7 @@ _FIXED: dict[str, Option] = {option: option for option in every_option() if opti
 _PASSED = frozenset(
     (
         DATA_SKIPPING, CONCURRENCY, *FAILED_WRITES.names, LOG_MAX, BLOCK_FORMAT, SET_NULL, RECONCILE,
-        KEY_ENCODING, NEW_ENCODING, ENCODING_VALIDATION, *LAYOUT_OPTIONS,
+        KEY_ENCODING, NEW_ENCODING, ENCODING_VALIDATION, SMALL_FILE, *LAYOUT_OPTIONS,
     )
 )  # fmt: skip
 _INDEXES = (METADATA, *INDEX_SWITCHES, *INDEX_KEYS)
@@ -76,7 +78,8 @@ _INDEXES = (METADATA, *INDEX_SWITCHES, *INDEX_KEYS)
 # Read where a table is opened or made; jobs of engines have no use for them.
 _OPENING = (
     METADATA, *INDEX_KEYS, DAMAGED, TABLE_BASE, PAYLOAD_CLASS, STRATEGY_ID, DELETE_FIELD, DELETE_MARKER,
-    KEY_GENERATOR_CLASS, CONSISTENT_TIMESTAMP, INITIAL_VERSION, LAYOUT_VERSION, TABLE_CHECKSUM, CREATE_SCHEMA,
+    KEY_GENERATOR_CLASS, *KEY_MOVES, CONSISTENT_TIMESTAMP, INITIAL_VERSION, LAYOUT_VERSION, TABLE_CHECKSUM,
+    CREATE_SCHEMA,
 )  # fmt: skip
 
 

@@ -36,11 +36,13 @@ from mainstem.options.tables import (
     TABLE_VERSION,
     TABLE_VERSION_OPTION,
 )
+from mainstem.options.writing import SMALL_FILE
 from mainstem.publish.table_identity import check_table, note_identity
 from mainstem.storage import paths
 from mainstem.truetime.seams import Seams
 
 if TYPE_CHECKING:
+    from mainstem.layout.key_index import KeyIndex
     from mainstem.readers.skipping.chooser import Use
     from mainstem.services.after_commit import AfterCommits
     from mainstem.services.progress import Progress
@@ -100,7 +102,8 @@ class OpenedTable:
 
     def _opened_for_writing(self, config: TableConfig) -> WriterContext:
         from mainstem.formats.base_file import BaseFileFormat
-        from mainstem.layout.foreign_tables import check_buckets
+        from mainstem.layout.foreign_tables import check_buckets, check_key_index
+        from mainstem.layout.key_index import key_index
         from mainstem.merge.rules import merge_rules
         from mainstem.writers.context import open_context
 
@@ -112,10 +115,13 @@ class OpenedTable:
             self._check_agreement()
             check_writable(self.seams)
             check_table(self.seams.storage, self.identity)
-            buckets = check_buckets(self.seams.storage, config)
+            index = key_index({**config.raw, **self.given})
+            buckets = check_buckets(self.seams.storage, config) if index is None else 0
+            if index is not None:
+                check_key_index(self.seams.storage, config, index)
             note_lock(self.seams)
             self._identify()
-            return open_context(
+            ctx = open_context(
                 self.seams,
                 config,
                 options,
@@ -125,6 +131,9 @@ class OpenedTable:
                 fence=fence_of(self.seams, self.identity, exclusive=config.exclusive),
                 lock_free=needs_no_lock(self.seams),
             )
+            if index is not None:
+                self._find_keys(ctx, index)
+            return ctx
         except MainstemError as error:
             error.table = error.table or self.path
             raise
@@ -132,6 +141,15 @@ class OpenedTable:
             raise Unavailable(
                 f"the table cannot be opened for writing: {error}; try again", table=self.path
             ) from error
+
+    def _find_keys(self, ctx: WriterContext, index: KeyIndex) -> None:
+        """Make the transactions of a table without buckets look where their keys live."""
+        from mainstem.readers.queries.key_places import KeyPlaces, StoredKeys
+
+        stored, small = StoredKeys(), SMALL_FILE.read({**self.config.raw, **self.given})
+        ctx.look_for_keys = lambda: KeyPlaces(
+            self.seams.storage, ctx.read_properties(), index, stored, small
+        )
 
     def _identify(self) -> None:
         """Give a table of another engine or an older release its note, if it is the one that was opened."""

@@ -17,6 +17,7 @@ from mainstem.errors import CorruptTable, Invalid, Unsupported
 from mainstem.formats.avro_schema import META_FIELDS
 from mainstem.formats.log_file import BlockKind, read_blocks
 from mainstem.layout.buckets import bucket_ids, file_id_bucket
+from mainstem.layout.key_index import KeyIndex
 from mainstem.layout.partitions import list_partitions
 from mainstem.layout.properties import (
     FIELD_PREFIXED,
@@ -73,6 +74,41 @@ def check_buckets(storage: Storage, config: TableConfig) -> int:
             )
     _check_files(storage, config, count)
     return count
+
+
+def check_key_index(storage: Storage, config: TableConfig, index: KeyIndex) -> None:
+    """Check that the table has no buckets, and that all mainstem writers mean keys to be unique alike.
+
+    Raises ``Invalid`` for a table with buckets and for writers that differ, ``Unsupported`` for consistent
+    hashing.
+    """
+    if storage.stat(paths.CONSISTENT_HASHING) is not None:
+        raise Unsupported(
+            f"{INDEX_TYPE}={index.kind}, but the table has {_index_of(storage, config)}. {WITHOUT_BUCKETS}",
+            table=storage.base,
+        )
+    for path, file_id in _file_ids(storage, config):
+        if _is_bucket(file_id):
+            raise Invalid(
+                f"{INDEX_TYPE}={index.kind}, but file id {file_id!r} is that of a bucket (file {path}): give"
+                f" {INDEX_TYPE}=BUCKET and {BUCKETS} as the table's other writers do",
+                table=storage.base,
+            )
+        break
+    if not config.partition_fields:
+        return  # its one partition is the table
+    try:
+        storage.put_new(paths.UNIQUE_NOTE, index.unique_in.encode(), durable=True)
+        return
+    except FileExistsError:
+        noted = storage.read(paths.UNIQUE_NOTE, max_bytes=LOCK_FILE_BYTES_MAX).decode("utf-8", "replace")
+    if noted != index.unique_in:
+        raise Invalid(
+            f"{INDEX_TYPE}={index.kind} makes a record key unique in its {index.unique_in}, but other writers"
+            f" of the table have it unique in its {noted}: rows would be doubled. Give all writers the same"
+            f" index (if that note is wrong and no writer is open, delete {paths.UNIQUE_NOTE})",
+            table=storage.base,
+        )
 
 
 def made_here(storage: Storage, config: TableConfig) -> bool:

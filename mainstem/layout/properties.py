@@ -84,9 +84,10 @@ COPY_ON_WRITE = "COPY_ON_WRITE"
 FIELD_PREFIXED, VALUE_ONLY = "FIELD_PREFIXED", "VALUE_ONLY"
 #: what to do about a table with another index
 WITHOUT_BUCKETS = (
-    "Such a table can be read; writing to it is not supported yet: without a lock, writers of one key meet"
-    " in one file group only where the key's hash determines it. Write it with Hudi, or copy its rows into"
-    " a new table (create_table, bulk_insert)"
+    "Such a table can be read. If it is written under SIMPLE, BLOOM or a record index, or one of their global"
+    f" kinds, give {INDEX_TYPE} as its other writers do (Spark's default is SIMPLE): a key that is unique in"
+    " the table for some and in its partition for others would be doubled. Other indexes are not supported:"
+    " copy its rows into a new table (create_table, bulk_insert)"
 )
 
 #: kinds of metadata table partitions that every action maintains
@@ -388,7 +389,7 @@ class TableConfig:
         self.check_metadata(table)
         needs = (
             (TABLE_TYPE, self.table_type, (MERGE_ON_READ,)),
-            (INDEX_TYPE, self._get(INDEX_TYPE).upper(), ("", "BUCKET")),
+            (INDEX_TYPE, self._get(INDEX_TYPE).upper(), ("", *INDEX_TYPE.allowed)),
             (BUCKET_ENGINE, self._get(BUCKET_ENGINE).upper(), ("", "SIMPLE")),
             (MERGE_MODE, self.merge_mode, modes.MODES),  # CUSTOM: see merge/rules.py
             (KEY_GENERATOR, self.key_generator,

@@ -37,6 +37,7 @@ from mainstem.options.metadata import (
     STATS_GROUPS,
     UNSAFE_FOR_JAVA,
 )
+from mainstem.options.placing import INDEX_TYPE
 from mainstem.options.reading import (
     DATA_SKIPPING,
 )
@@ -67,6 +68,7 @@ from mainstem.options.writing import (
     HEARTBEAT_MS,
     LOG_MAX,
     NBCC,
+    OCC,
     PARTIAL_BLOCKS,
     SHARED,
     SKEW_MS,
@@ -95,6 +97,7 @@ __all__ = [
     "LOG_MAX",
     "METADATA",
     "NBCC",
+    "OCC",
     "OWN_KEYS",
     "PARTIAL_BLOCKS",
     "PARTITION_GROUPS",
@@ -171,10 +174,12 @@ class WriterOptions:
             if key.startswith(families.OWN) and key not in OWN_KEYS:
                 raise Invalid(f"unknown option {key!r}; known ones are {', '.join(sorted(OWN_KEYS))}")
         mode = CONCURRENCY.read(properties)
-        if mode != NBCC:
+        bucketed = INDEX_TYPE.read({**(table or {}), **given}) == INDEX_TYPE.default
+        if mode != NBCC and (bucketed or mode != OCC):
             raise Invalid(
                 f"{CONCURRENCY}={mode}: mainstem writes with {NBCC} only; set it, here and on every"
-                " Java writer of the table (a SINGLE_WRITER job would roll our open instants back)"
+                f" Java writer of the table ({OCC} there if the table has no buckets; a SINGLE_WRITER job"
+                " would roll our open instants back)"
             )
         policy = FAILED_WRITES.read(properties)
         if policy == "EAGER":

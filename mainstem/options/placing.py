@@ -110,9 +110,26 @@ HASH_FIELD = Text(
     says="The columns of the record key whose hash chooses the bucket; by default all.",
 )  # fmt: skip
 INDEX_TYPE = Choice(
-    "hoodie.index.type", "BUCKET", ("BUCKET",), flink="index.type", table=True, read_by=_TABLE,
-    says="How the file group of a key is found; tables with another index are read only.",
+    "hoodie.index.type", "BUCKET",
+    ("BUCKET", "SIMPLE", "GLOBAL_SIMPLE", "BLOOM", "GLOBAL_BLOOM", "RECORD_INDEX", "RECORD_LEVEL_INDEX",
+     "GLOBAL_RECORD_LEVEL_INDEX"),
+    flink="index.type", table=True, read_by=_TABLE,
+    says="How the file group of a key is found. Spark and Flink jobs write tables with BUCKET only.",
 )  # fmt: skip
+SIMPLE_MOVES = Flag(
+    "hoodie.simple.index.update.partition.path", True, read_by="layout.key_index",
+    says="Whether a GLOBAL_SIMPLE key that comes with another partition moves; such rows are refused.",
+)  # fmt: skip
+BLOOM_MOVES = Flag(
+    "hoodie.bloom.index.update.partition.path", True, read_by="layout.key_index",
+    says="Whether a GLOBAL_BLOOM key that comes with another partition moves; such rows are refused.",
+)  # fmt: skip
+RECORD_MOVES = Flag(
+    "hoodie.record.index.update.partition.path", False, read_by="layout.key_index",
+    says="Whether a key of a global record index that comes with another partition moves; such rows are"
+    " refused. Without it they stay in the partition that they have.",
+)  # fmt: skip
+KEY_MOVES = (SIMPLE_MOVES, BLOOM_MOVES, RECORD_MOVES)
 BUCKET_ENGINE = Choice(
     "hoodie.index.bucket.engine", "SIMPLE", ("SIMPLE",), table=True, read_by=_TABLE,
     says="Tables whose bucket counts change are not written: Hudi has none beside concurrent writers.",

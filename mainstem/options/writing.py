@@ -6,6 +6,7 @@ from mainstem.limits import MIB, TIMELINE_AHEAD_MS_DEFAULT
 from mainstem.options.declaration import Choice, Flag, Text, Whole
 
 NBCC = "NON_BLOCKING_CONCURRENCY_CONTROL"
+OCC = "OPTIMISTIC_CONCURRENCY_CONTROL"
 _OPEN = "writers"
 
 SKEW_MS = Whole(
@@ -21,8 +22,9 @@ HEARTBEAT_MISSES = Whole(
     says="How many heartbeats a writer may miss before it counts as dead.",
 )  # fmt: skip
 CONCURRENCY = Choice(
-    "hoodie.write.concurrency.mode", NBCC, (NBCC, "SINGLE_WRITER", "OPTIMISTIC_CONCURRENCY_CONTROL"),
-    read_by=_OPEN, says="Writers accept only the first; they refuse others.",
+    "hoodie.write.concurrency.mode", NBCC, (NBCC, "SINGLE_WRITER", OCC),
+    read_by=_OPEN,
+    says="Writers accept the first; on tables without buckets the last, too, as Java has no other there.",
 )  # fmt: skip
 #: the older name
 FAILED_WRITES_OLD = "hoodie.cleaner.policy.failed.writes"
@@ -78,6 +80,10 @@ COMPRESSION = Text(
 GROUP_BYTES = Whole(
     "hoodie.parquet.block.size", 120 * MIB, 1024, 2**40, "bytes", flink="write.parquet.block.size",
     read_by="formats.base_file", says="A row group ends when its rows take this much memory.",
+)  # fmt: skip
+SMALL_FILE = Whole(
+    "hoodie.parquet.small.file.limit", 100 * MIB, 0, 2**40, "bytes", read_by="readers.queries.key_places",
+    says="Under a record index, new keys go to a file group that is smaller; 0: always to a new one.",
 )  # fmt: skip
 GZIP_LEVEL = Whole(
     "hoodie.mainstem.parquet.gzip.level", 3, 1, 9, read_by="formats.base_file",

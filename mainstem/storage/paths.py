@@ -50,6 +50,7 @@ CREATING = "creating-"
 KEY_ENCODING_NOTE = ".hoodie/.mainstem/key-encoding"
 #: the zone of a table whose instants are in its writers' local time
 ZONE_NOTE = ".hoodie/.mainstem/timeline-zone"
+UNIQUE_NOTE = ".hoodie/.mainstem/keys-unique-in"
 
 # Hudi's metadata table: a table of its own below this folder.
 METADATA = ".hoodie/metadata"

@@ -96,6 +96,14 @@ class WriteStat:
         }
 
 
+class NewKeysStat(WriteStat):
+    """A log file of keys that were nowhere before, as Java's append handle reports inserts."""
+
+    def record(self) -> dict[str, Any]:
+        """As of any log file, but for the numbers of inserts and updates."""
+        return {**super().record(), "numInserts": self.writes, "numUpdateWrites": 0}
+
+
 @dataclass(frozen=True)
 class CompactionStat:
     """One base file that a compaction wrote (HoodieWriteStat as Java's compaction fills it).

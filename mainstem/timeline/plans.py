@@ -19,7 +19,7 @@ from mainstem.storage.paths import inside
 from mainstem.storage.protocol import Storage
 from mainstem.storage.spellings import as_url
 from mainstem.timeline.commit_metadata import VERSION_MARK, schema_text
-from mainstem.timeline.instant import ACTIONS, COMPACTION, LOGCOMPACTION, REQUESTED, ROLLBACK
+from mainstem.timeline.instant import ACTIONS, CLUSTERING, COMPACTION, LOGCOMPACTION, REQUESTED, ROLLBACK
 
 _LOG_COMPACTOR = "org.apache.hudi.table.action.compact.LogCompactionExecutionHelper"
 
@@ -221,6 +221,27 @@ def decode_compaction_plan(data: bytes, *, path: str) -> list[CompactionOperatio
     for raw in part(record.get("operations"), list, path):
         operations.append(_operation(part(raw, dict, path), path))
     return operations
+
+
+def clustered_groups(storage: Storage, requested: str) -> set[tuple[str, str]] | None:
+    """(partition, file id) of the file groups that a pending clustering replaces; None: it does not say.
+
+    Raises ``FileNotFoundError`` if the plan is gone. Nothing is read or deleted by these names.
+    """
+    path = paths.timeline_file(f"{requested}.{CLUSTERING}.{REQUESTED}")
+    data = storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
+    if not data:
+        return None
+    record, _ = decode_container(data, path=path)
+    plan = part(record.get("clusteringPlan"), dict, path)
+    slices = [
+        part(one, dict, path)
+        for group in part(plan.get("inputGroups"), list, path)
+        for one in part(part(group, dict, path).get("slices"), list, path)
+    ]
+    names = ("partitionPath", "fileId")
+    found = {tuple(part(one.get(name), str, path) for name in names) for one in slices}
+    return {(partition, file_id) for partition, file_id in found} or None
 
 
 def _operation(raw: dict[str, Any], path: str) -> CompactionOperation:

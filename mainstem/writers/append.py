@@ -52,7 +52,9 @@ _ATTEMPTS = 10**10
 
 
 @dataclass
-class _OpenLog:
+class OpenLog:
+    """A log file that is being written, and what its commit will say of it."""
+
     sink: Upload
     stat: WriteStat
 
@@ -80,7 +82,7 @@ class BucketAppender:
         self._spec = spec
         self._tokens = FileTokens(token)
         self._encoder = BucketEncoder(spec, token.split("-", 1)[0])
-        self._logs: dict[tuple[str, int], _OpenLog] = {}
+        self._logs: dict[tuple[str, int], OpenLog] = {}
         self._versions: dict[tuple[str, int], int] = {}
         self._file_ids = FileIds(storage, known_buckets)
         self._closed: list[WriteStat] = []
@@ -183,7 +185,7 @@ class BucketAppender:
         elif self._written_bytes <= _WRITTEN_BYTES_MAX:
             self.written.setdefault(stat.path, []).extend([blocks.rows] if blocks.rows is not None else [])
 
-    def _log(self, partition: str, bucket: int) -> _OpenLog:
+    def _log(self, partition: str, bucket: int) -> OpenLog:
         key = (partition, bucket)
         log = self._logs.get(key)
         if log is None:
@@ -192,7 +194,7 @@ class BucketAppender:
             log = self._logs[key] = self._open_log(partition, bucket)
         return log
 
-    def _open_log(self, partition: str, bucket: int) -> _OpenLog:
+    def _open_log(self, partition: str, bucket: int) -> OpenLog:
         spec = self._spec
         file_id = self.file_id(partition, bucket)
         version = self._versions.get((partition, bucket), 0)
@@ -206,11 +208,14 @@ class BucketAppender:
                 continue  # another attempt of this task has the name: take the next version
         self._versions[(partition, bucket)] = version
         stat = WriteStat(partition, file_id, name, spec.instant, version)
-        return _OpenLog(sink, stat)
+        return OpenLog(sink, stat)
 
     def _log_name(self, partition: str, bucket: int, version: int) -> str:
         file_id = self.file_id(partition, bucket)
-        return paths.log_name(file_id, self._spec.instant, version, self._tokens(partition))
+        return paths.log_name(file_id, self._spec.instant, version, self._token(partition, bucket))
+
+    def _token(self, partition: str, bucket: int) -> str:
+        return self._tokens(partition)
 
     def _open_file(self, partition: str, name: str) -> Upload:
         """A new data file. Raises ``FileExistsError`` if the name is taken."""

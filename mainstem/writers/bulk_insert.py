@@ -180,10 +180,14 @@ class BulkInserter(BucketAppender):
         if rows.num_rows:
             self._put_base(place[0], self.file_id(*place), rows)
 
-    def _put_base(self, partition: str, file_id: str, rows: pa.Table, deletes: int = 0) -> None:
+    def _put_base(
+        self, partition: str, file_id: str, rows: pa.Table, deletes: int = 0, *, small: bool = False
+    ) -> None:
+        """``small``: with a Bloom filter for these rows and no more, as there will be many such files."""
         how = self._encoder.layout
-        if not rows.num_rows and how.bloom is not None:
-            how = replace(how, bloom=replace(how.bloom, entries=1))  # else 400 KB for no key
+        if how.bloom is not None and (small or not rows.num_rows):  # else 400 KB for a few keys
+            entries = min(how.bloom.entries, max(rows.num_rows, 1))
+            how = replace(how, bloom=replace(how.bloom, entries=entries))
         name = paths.base_name(file_id, self._tokens(partition), self._spec.instant)
         sink = self._open_file(partition, name)
         stat = BaseFileStat(partition, file_id, name, self._spec.instant, 0, deletes=deletes, blocks=1)

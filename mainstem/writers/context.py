@@ -33,6 +33,7 @@ from mainstem.truetime.seams import Seams
 from mainstem.writers.stream_guard import GuardIndex
 
 if TYPE_CHECKING:
+    from mainstem.writers.placed_rows import KeyPlaces
     from mainstem.writers.write_spec import WriteSpec
 
 
@@ -68,6 +69,8 @@ class WriterContext:
     planned: dict[str, WriteSpec] = field(default_factory=dict)
     #: called with the timeline after each commit of this process; must not raise
     after_commit: Callable[[ActiveTimeline], None] | None = None
+    #: on a table without buckets: looks where record keys live now
+    look_for_keys: Callable[[], KeyPlaces] | None = None
     #: the table's properties as this process read them last, and under which section
     last_read: tuple[object, TableConfig] | None = None
     #: folder of a table -> when its instants may be old enough to archive (monotonic ms)
@@ -126,6 +129,15 @@ class WriterContext:
     def others_may_write(self) -> bool:
         """Whether the table is not declared exclusive to mainstem, or another engine was seen anyway."""
         return self.publisher.foreign_seen() or not self.config.exclusive
+
+    def check_has_buckets(self) -> None:
+        """Raise ``Unsupported`` on a table whose rows only the process of their transaction can place."""
+        if self.look_for_keys is not None:
+            raise Unsupported(
+                "a table without buckets is written by one process per transaction: tasks of an engine would"
+                " have to look for each key. Collect the rows and upsert them, or use Hudi's own sink",
+                table=self.base,
+            )
 
     def check_same_table(self) -> None:
         """Check, outside the lock, that this is still the table that was opened.

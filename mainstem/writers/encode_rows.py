@@ -18,6 +18,7 @@ from mainstem.formats.base_file import BaseFileFormat
 from mainstem.formats.log_file import Header, data_blocks, delete_block
 from mainstem.formats.vectors import taken
 from mainstem.layout.buckets import bucket_ids
+from mainstem.layout.keys import KeyColumns
 from mainstem.layout.schema_fit import arrow_user_schema
 from mainstem.metadata.commits.written_rows import WrittenRows
 from mainstem.writers.fit_rows import delete_flags, fit_rows
@@ -33,6 +34,9 @@ from mainstem.writers.write_spec import DELETE, OF_BASE_FILES, WriteSpec
 
 Place = tuple[str, int]
 """(partition path, bucket)"""
+
+Placed = tuple[np.ndarray, list[str], np.ndarray, int]
+"""For each row the number of its partition; the partitions; for each row its bucket; more than any bucket"""
 
 
 @dataclass(frozen=True)
@@ -113,29 +117,36 @@ class BucketEncoder:
         if spec.block_format == "parquet" or spec.operation in OF_BASE_FILES:
             _check_texts(rows, spec.base)
         keys = spec.keys.record_keys(rows)
-        if spec.operation != DELETE:
-            spec.keys.check_for_java(keys, spec.hash_fields)
-        partition_codes, partitions = spec.keys.partitions(rows)
-        buckets = bucket_ids(keys.texts, buckets=spec.buckets, hash_fields=spec.hash_fields, parts=keys.parts)
+        codes, partitions = spec.keys.partitions(rows)
+        codes, partitions, buckets, width = self._placed(keys, codes, partitions)
         deleted = _either(delete_flags(rows, spec), more_deleted)
-        group = partition_codes * spec.buckets + buckets
+        group = codes * width + buckets
         order = stable_order(group)
         rows = taken(rows.combine_chunks(), pa.array(order))
         texts = self._sorted_texts(rows, keys.texts, order)
         if deleted is not None:
             deleted = deleted[order]
-        return self._slabs(group[order], partitions, rows, texts, deleted)
+        return self._slabs(group[order], width, partitions, rows, texts, deleted)
+
+    def _placed(self, keys: KeyColumns, codes: np.ndarray, partitions: list[str]) -> Placed:
+        """The buckets of these keys. Raises ``Invalid`` for a key that Java cannot hash."""
+        spec = self.spec
+        if spec.operation != DELETE:
+            spec.keys.check_for_java(keys, spec.hash_fields)
+        buckets = bucket_ids(keys.texts, buckets=spec.buckets, hash_fields=spec.hash_fields, parts=keys.parts)
+        return codes, partitions, buckets, spec.buckets
 
     def _slabs(
         self,
         group: np.ndarray,
+        width: int,
         partitions: list[str],
         rows: pa.Table,
         texts: pa.Array,
         deleted: np.ndarray | None,
     ) -> Iterator[Slab]:
         for cuts in slabs(group):
-            places = [divmod(int(group[start]), self.spec.buckets) for start in cuts[:-1]]
+            places = [divmod(int(group[start]), width) for start in cuts[:-1]]
             start, end = cuts[0], cuts[-1]
             yield Slab(
                 [(partitions[code], bucket) for code, bucket in places],

@@ -64,7 +64,9 @@ from mainstem.writers.bulk_insert import (
 from mainstem.writers.conflicts import Overlap, Overlaps
 from mainstem.writers.context import WriterContext
 from mainstem.writers.fit_rows import Rows, as_table
+from mainstem.writers.keys_placed_meanwhile import KeysPlacedMeanwhile, LookAgain, Replaced
 from mainstem.writers.outcome import ALREADY_COMMITTED, COMMITTED, EMPTY, OPERATIONS, Outcome
+from mainstem.writers.placed_rows import KeyTaken, PlacingAppender
 from mainstem.writers.publish_with_metadata import publish_with_metadata
 from mainstem.writers.rollback import (
     condemned,
@@ -112,8 +114,9 @@ class _PassedBy(Exception):
 
 
 #: Why a commit is not published as it is. ``Overlap``: a bulk insert loses against it, an overwrite is made
-#: again after it; ``Moved``: other writers' schema has columns that it lacks.
-Decision = FoundCommitted | Overlap | Moved
+#: again after it; ``Moved``: other writers' schema has columns that it lacks. On a table without buckets,
+#: ``LookAgain``: others may have placed its keys; ``Replaced``: its rows would be lost.
+Decision = FoundCommitted | Overlap | Moved | LookAgain | Replaced
 
 
 class Transaction:
@@ -145,6 +148,8 @@ class Transaction:
         #: tasks wrote files, of which some may belong to attempts that do not count
         self._has_tasks = False
         self._overlaps: Overlaps | None = None
+        #: of a table without buckets, from the commit on
+        self._meanwhile: KeysPlacedMeanwhile | None = None
         self._seen: ActiveTimeline | None = None
         self._outcome: Outcome | None = None
         self._turns = Turns(ctx.base)
@@ -183,6 +188,13 @@ class Transaction:
             raise Unsupported(
                 f"operation {spec.operation!r} with a stream guard: each batch would overwrite the one"
                 " before",
+                table=ctx.base,
+            )
+        if ctx.look_for_keys is not None and (spec.operation in OF_BASE_FILES or spec.partial_blocks):
+            raise Unsupported(
+                f"operation {spec.operation!r} on a table without buckets: upsert, insert, delete and"
+                " update_columns (without partial blocks) are supported; an upsert puts new keys into base"
+                " files, as a bulk insert does",
                 table=ctx.base,
             )
         txn = cls(ctx, spec, guard=guard, extra_metadata=extra_metadata or {}, at_once=at_once)
@@ -228,6 +240,7 @@ class Transaction:
 
         Until then the processes that write its tasks must keep its heartbeat fresh.
         """
+        self._ctx.check_has_buckets()
         with self._turns.held:
             self._turns.check_open(self.instant)
             if self._appender is not None:
@@ -321,6 +334,7 @@ class Transaction:
         """
         if self.already_committed:
             return 0
+        self._ctx.check_has_buckets()
         schemas: set[str] = set()
 
         def schema_seen(text: str) -> None:
@@ -360,15 +374,18 @@ class Transaction:
     def _opened(self) -> BucketAppender:
         if self._appender is None:
             token = f"0-{self._ctx.seams.random.getrandbits(20)}-0"
-            self._appender = appender_for(
-                self._ctx.seams.storage,
-                self._spec,
-                token,
-                self._ctx.known_buckets,
-                self._ctx.known_partitions,
-                self._surely_alive,
-            )
-            self._appender.at_once = self._at_once and self._spec.operation not in OF_BASE_FILES
+            ctx = self._ctx
+            storage, known = ctx.seams.storage, ctx.known_partitions
+            if ctx.look_for_keys is not None:
+                places = ctx.look_for_keys()
+                self._appender = PlacingAppender(
+                    storage, self._spec, token, places, ctx.seams.random, known, self._surely_alive
+                )
+            else:
+                self._appender = appender_for(
+                    storage, self._spec, token, ctx.known_buckets, known, self._surely_alive
+                )
+                self._appender.at_once = self._at_once and self._spec.operation not in OF_BASE_FILES
             if self._inflight is not None:
                 self._appender.before_files = self._put_inflight
         return self._appender
@@ -413,6 +430,7 @@ class Transaction:
 
     def task_spec(self) -> WriteSpec:
         """What an executor needs for ``writers.write_task.write_task``; picklable."""
+        self._ctx.check_has_buckets()
         self._turns.check_open(self.instant)
         return self._spec
 
@@ -499,9 +517,8 @@ class Transaction:
             return self._found_committed(completed)  # by another process that took it over
         if self._spec.operation in OVERWRITES:
             self._join_parts()
-        stats = [*self._task_stats, *(self._appender.finish() if self._appender else [])]
+        stats = self._finished()
         rows = self._task_rows + (self._appender.rows if self._appender else 0)
-        stats = [s for s in stats if s.blocks]
         if self._spec.operation in OVERWRITES:
             stats = self._with_empty_files(stats)
         self._remove_unclaimed({s.path for s in stats})
@@ -533,6 +550,39 @@ class Transaction:
             appender.put_held(parts[0].partition, parts[0].file_id)
             joined = set(map(id, parts))
             self._task_stats = [stat for stat in self._task_stats if id(stat) not in joined]
+
+    def _finished(self) -> list[WriteStat]:
+        """The files of this transaction, whose keys lie where its rows are, as far as others completed."""
+        appender = self._appender
+        if isinstance(appender, PlacingAppender):
+            self._move_rows(appender)
+        stats = [*self._task_stats, *(appender.finish() if appender else [])]
+        return [s for s in stats if s.blocks]
+
+    def _move_rows(self, appender: PlacingAppender) -> None:
+        """Rows go to where others placed their keys since they were looked for."""
+        ctx = self._ctx
+        appender.gather()
+        if self._meanwhile is None:
+            storage, history = ctx.seams.storage, ctx.config.history
+            self._meanwhile = KeysPlacedMeanwhile(storage, self.instant, appender, history)
+        try:
+            replaced = self._meanwhile.move(ctx.publisher.timeline())
+        except KeyTaken:
+            self._abort()
+            raise
+        if replaced is not None:
+            self._lose_rows(replaced)
+
+    def _lose_rows(self, replaced: Replaced) -> NoReturn:
+        self._abort()
+        raise RolledBack(
+            f"this transaction appended rows to file groups in which they would be lost: {replaced.by}."
+            " Nothing of it is visible: complete a pending clustering with the engine that planned it, and"
+            " write the data again in a new transaction",
+            table=self._ctx.base,
+            instant=self.instant,
+        )
 
     def _with_empty_files(self, stats: list[WriteStat]) -> list[WriteStat]:
         """``stats``, and those of the empty base files of an overwrite."""
@@ -605,7 +655,8 @@ class Transaction:
         # 1. Note the write, so that a restarted stream finds it if it becomes visible.
         if self._guard is not None:
             self._ctx.guards.announce(self._guard, self.instant)
-        for _ in range(_SCHEMA_ROUNDS_MAX):
+        rounds = 0
+        while rounds < _SCHEMA_ROUNDS_MAX:
             # 2. Write everything to publish to durable private files; 3. the critical section.
             published = self._publish_once(stats)
             # 4. Act on the result.
@@ -620,7 +671,12 @@ class Transaction:
                     return self._end(Outcome(ALREADY_COMMITTED, instant=instant))
                 case Overlap() as other:
                     self._overtaken(other, stats)
+                case LookAgain():
+                    stats = self._finished()
+                case Replaced() as replaced:
+                    self._lose_rows(replaced)
                 case Moved(text, announce):  # again, with the columns that others added
+                    rounds += 1
                     self._spec = with_schema(self._spec, text)
                     if announce:
                         self._announce_schema()
@@ -645,7 +701,7 @@ class Transaction:
                 prepared=prepared,
                 decide=self._may_complete,
                 settle=lambda others: self._settle([sink, *others]),
-                carries=self._guard is None and self._overlaps is None,
+                carries=self._guard is None and self._overlaps is None and self._meanwhile is None,
             )
         except BaseException:
             with suppress(OSError):
@@ -756,6 +812,8 @@ class Transaction:
         other = self._overlaps.find(timeline) if self._overlaps is not None else None
         if other is not None:
             return other
+        if self._meanwhile is not None and (again := self._meanwhile.look(timeline)) is not None:
+            return again
         return newer_schema(ctx.seams.storage, timeline, self._spec, ctx.own_schema, section.decided)
 
     def _remove_unclaimed(self, claimed: set[str]) -> None:

@@ -24,16 +24,16 @@ NOT_TAKEN = (
     "hoodie.datasource.write.payload.class",
 )  # fmt: skip
 
-#: what of a table's name -> what the refusal to write it must say
-REFUSED = {
+#: what of a table's name -> what the refusal to write it must say; None for one that is written all the same
+REFUSED: dict[str, str | None] = {
     "all_types_cow_v8": "COPY_ON_WRITE",
     "bucket_consistent": "hoodie.index.bucket.engine='CONSISTENT_HASHING'",
     "bucket_partition_level": "hashes to bucket 2 of 3",
     "cdc_cow": "COPY_ON_WRITE",
     "cdc_late_rows": "hoodie.table.cdc.enabled='true'",
-    "cdc_mor": "hoodie.index.type='SIMPLE'",
+    "cdc_mor": "hoodie.table.cdc.enabled='true'",
     "clustering_cow": "COPY_ON_WRITE",
-    "clustering_mor": "hoodie.index.type='SIMPLE'",
+    "clustering_mor.scheduled": "the pending clustering 20261120092942036 replaces them",
     "corrupt_bad_size": "a log block with a size of",
     "corrupt_first_cut10": "cut off",
     "corrupt_garbage_tail": "no log block begins here",
@@ -45,14 +45,10 @@ REFUSED = {
     "keys_slash_date": "is no date such as",
     "keys_virtual_keys": "hoodie.populate.meta.fields='false'",
     "killed_cow": "COPY_ON_WRITE",
-    "log_avro_positions": "hoodie.index.type='SIMPLE'",
-    "log_parquet": "hoodie.index.type='SIMPLE'",
-    "log_positions": "hoodie.index.type='SIMPLE'",
-    "log_small_blocks": "hoodie.index.type='SIMPLE'",
-    "mdt_all": "hoodie.index.type='RECORD_INDEX'",
+    "mdt_all": "an index on 'from_unixtime'",
+    "mdt_all.secondary": None,
     "mdt_all_cow": "COPY_ON_WRITE",
-    "mdt_partitioned_rli": "hoodie.index.type='RECORD_LEVEL_INDEX'",
-    "merge_into_partial": "hoodie.index.type='SIMPLE'",
+    "merge_into_partial": "hive_style_partitioning",
     "schema_evolution_widen": "no simple bucket index",
     "schema_on_read": "hive_style_partitioning",
     "schema_on_read_types": "no simple bucket index",
@@ -69,7 +65,9 @@ def refusal(name: str) -> str | None:
     lists = (config.get(f"hoodie.table.metadata.partitions{s}", "").split(",") for s in ("", ".inflight"))
     if {kind_of(partition) for names in lists for partition in names if partition} - MAINTAINED:
         return "has a metadata table"
-    return REFUSED.get(name) or REFUSED.get(name.split(".")[0]) or REFUSED.get("_".join(name.split("_")[:2]))
+    if name in REFUSED:
+        return REFUSED[name]
+    return REFUSED.get(name.split(".")[0]) or REFUSED.get("_".join(name.split("_")[:2]))
 
 
 def open_as_its_writers(name: str, folder: Path) -> mainstem.Table:

@@ -50,15 +50,17 @@ def options(*, expire_ms: int = 600, beat_ms: int = 500, **more: object) -> dict
     }
 
 
-def create(path: Path, *, exclusive: bool) -> mainstem.Table:
+def create(path: Path, *, exclusive: bool, index: str = "BUCKET") -> mainstem.Table:
     return mainstem.create_table(
         path,
         SCHEMA,
         record_key="id",
         ordering="ts",
         partition_by="city",
-        buckets=2,
-        properties={"hoodie.mainstem.exclusive": exclusive, "hoodie.mainstem.fsync": False},
+        buckets=2 if index == "BUCKET" else None,
+        properties={
+            "hoodie.mainstem.exclusive": exclusive, "hoodie.mainstem.fsync": False, "hoodie.index.type": index
+        },
     )
 
 
@@ -286,13 +288,15 @@ def check_the_next_writer_cleans_up(base):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("exclusive", "skew_ms", "seconds"), [(True, 0, 9), (False, 15, 7)], ids=["wait_0", "wait_15"]
+    ("exclusive", "skew_ms", "seconds", "index"),
+    [(True, 0, 9, "BUCKET"), (False, 15, 7, "BUCKET"), (True, 0, 7, "SIMPLE")],
+    ids=["wait_0", "wait_15", "without_buckets"],
 )
 def test_writers_that_are_killed_and_stopped_at_random_lose_and_double_nothing(
-    tmp_path, exclusive, skew_ms, seconds, record_property
+    tmp_path, exclusive, skew_ms, seconds, index, record_property
 ):
     base = tmp_path / "t"
-    create(base, exclusive=exclusive)
+    create(base, exclusive=exclusive, index=index)
     skew = {"hoodie.time.generator.max_expected_clock_skew_ms": skew_ms}
     fleet = Fleet(base, options(**skew), SEED)
     observer = Observer(base)

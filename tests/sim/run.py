@@ -26,6 +26,7 @@ from tests.sim.long_world import Long
 from tests.sim.mixed_world import Mixed
 from tests.sim.ordinals_world import Ordinals
 from tests.sim.overwrite_world import Overwrites, RestoredOverwrites
+from tests.sim.placed_world import Placed, PlacedIndexed, PlacedServices
 from tests.sim.publishers import Publishers
 from tests.sim.restore_world import Restores
 from tests.sim.services_world import Services
@@ -54,6 +55,9 @@ SCENARIOS: dict[str, type[Simulation]] = {
     "ordinals": Ordinals,
     "overwrites": Overwrites,
     "overwrites_restored": RestoredOverwrites,
+    "placed": Placed,
+    "placed-indexed": PlacedIndexed,
+    "placed-services": PlacedServices,
     "publishers": Publishers,
     "restores": Restores,
     "services": Services,

@@ -1,0 +1,239 @@
+"""Finds the file group of record keys on a table without buckets, as Hudi's ``HoodieIndex.tagLocation`` does.
+
+A global or partitioned record index tells it. Otherwise the files do: the keys of each slice's base file and
+of its log blocks, deletes included, since a key that was deleted in a file group still belongs there: what
+comes late for it must meet the delete. Java's SIMPLE and BLOOM look into base files only, which is the same
+where log files hold no new keys; here they may (Flink puts some there).
+
+Keys of base files, which never change, are kept in memory up to a bound.
+
+One look (``KeyPlaces``) goes by the instants that were completed when it began. Whoever publishes by it must
+look at what completed since (``writers.keys_placed_meanwhile``).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mainstem.errors import Unavailable
+from mainstem.forks import Mutex
+from mainstem.layout.key_index import GroupOfKey, KeyIndex
+from mainstem.layout.properties import TableConfig
+from mainstem.layout.slicing import query_slice
+from mainstem.limits import MIB
+from mainstem.merge.log_entries import joined_keys
+from mainstem.merge.rules import KEY_COLUMN
+from mainstem.metadata.metadata_partitions import (
+    BLOOM_FILTERS,
+    RECORD_INDEX,
+    in_keys,
+    is_partitioned_group,
+    ready_partitions,
+)
+from mainstem.metadata.metadata_table import MetadataTable
+from mainstem.readers.planning.table_state import TableState
+from mainstem.readers.queries.snapshot import make_split, read_spec
+from mainstem.readers.rows.base_rows import open_base
+from mainstem.readers.rows.split import ReadSpec, Split, log_entries, read_split
+from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
+from mainstem.timeline.instant import CLUSTERING
+
+_KEPT_BYTES_MAX = 64 * MIB
+_LOOKS_MAX = 10
+
+
+class StoredKeys:
+    """Record keys of data files; those of base files are kept for the next look. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, pa.ChunkedArray] = OrderedDict()
+        self._bytes = 0
+        self._mutex = Mutex()
+
+    def of_split(self, storage: Storage, split: Split) -> Iterator[pa.Array]:
+        """Keys of the base file and of the log files, deleted ones included, with repetitions."""
+        if split.base_file is not None:
+            yield from self._of_base(storage, split.base_file).chunks
+        if split.log_files:
+            yield joined_keys(log_entries(storage, split))
+
+    def _of_base(self, storage: Storage, path: str) -> pa.ChunkedArray:
+        with self._mutex.held:
+            found = self._kept.get(path)
+            if found is not None:
+                self._kept.move_to_end(path)
+                return found
+        with open_base(storage, path, final=True) as base:
+            columns = [table.column(KEY_COLUMN).cast(pa.string()) for table in base.batches([KEY_COLUMN])]
+        found = pa.chunked_array([chunk for column in columns for chunk in column.chunks], pa.string())
+        if found.nbytes <= _KEPT_BYTES_MAX:
+            with self._mutex.held:
+                self._keep(path, found)
+        return found
+
+    def _keep(self, path: str, keys: pa.ChunkedArray) -> None:
+        if path in self._kept:
+            return
+        self._kept[path] = keys
+        self._bytes += keys.nbytes
+        while self._bytes > _KEPT_BYTES_MAX:
+            self._bytes -= self._kept.popitem(last=False)[1].nbytes
+
+
+class KeyPlaces:
+    """One look at where keys live; ``seen``: requested times of the instants that it goes by.
+
+    ``small_bytes``: a base file below that is filled up; 0: none is.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        config: TableConfig,
+        index: KeyIndex,
+        stored: StoredKeys,
+        small_bytes: int = 0,
+    ) -> None:
+        self._storage, self._config, self._stored = storage, config, stored
+        self._small_bytes = small_bytes
+        self.index = index
+        self._look()
+        self.seen = frozenset(i.requested for i in self._state.timeline.completed)
+
+    def _look(self) -> None:
+        self._state = TableState.load(self._storage, self._config)
+        self._replaced = self._state.replaced(None)
+        self._spec: ReadSpec | None = None
+        self._splits: dict[str, list[Split]] = {}
+
+    def find(self, partition: str | None, keys: pa.Array) -> tuple[np.ndarray, list[GroupOfKey]]:
+        """For each of these distinct keys the number of its place in the list, or -1 where it lies nowhere.
+
+        ``partition``: where to look; None: in the whole table. Raises ``CorruptTable`` for damaged files,
+        ``Unavailable`` if services removed files faster than they were read.
+        """
+        for _ in range(_LOOKS_MAX):
+            try:
+                return self._find(partition, keys)
+            except FileNotFoundError:
+                self._look()  # a clean came; ``seen`` stays, as earlier keys were looked for by it
+        raise Unavailable(
+            f"files vanished {_LOOKS_MAX} times while record keys were looked for: clean less often, or keep"
+            " more versions",
+            table=self._storage.base,
+        )
+
+    def to_fill(self, partition: str) -> GroupOfKey | None:
+        """A small file group that takes new keys in log files; None: put them into a new one.
+
+        Only where the record index tells where keys live: Java looks into base files otherwise.
+        """
+        if not self._small_bytes or self._record_index(None if self.index.is_global else partition) is None:
+            return None
+        if BLOOM_FILTERS in ready_partitions(self._config.raw):
+            return None  # Java's queries leave out file groups by it whose base file lacks a key
+        if any(i.action == CLUSTERING for i in self._state.timeline.pending):
+            return None  # it may replace that file group
+        sizes = {}
+        for split in self._slices_in(partition, None):
+            if split.base_file is not None and (found := self._storage.stat(split.base_file)) is not None:
+                sizes[split.file_id] = found.size
+        least = min(sizes, key=lambda file_id: (sizes[file_id], file_id), default=None)
+        return None if least is None or sizes[least] >= self._small_bytes else (partition, least)
+
+    def keys_of(self, partition: str, path: str) -> Iterator[pa.Array]:
+        """All keys of one data file. Raises ``FileNotFoundError`` if it is gone."""
+        name = path.rpartition("/")[2]
+        is_base = paths.parse_base_name(name) is not None
+        base, logs = (path, ()) if is_base else (None, (path,))
+        yield from self._stored.of_split(self._storage, Split(partition, "", base, logs, self._keys_only()))
+
+    def _find(self, partition: str | None, keys: pa.Array) -> tuple[np.ndarray, list[GroupOfKey]]:
+        told = self._record_index(partition)
+        if told is not None:
+            return self._told(told, partition, keys)
+        codes, places = np.full(len(keys), -1, np.int64), list[GroupOfKey]()
+        for split in self._slices(partition):
+            here = np.zeros(len(keys), bool)
+            for stored in self._stored.of_split(self._storage, split):
+                here |= _among(keys, stored)
+            twice = here & (codes >= 0)
+            if twice.any():  # only one of them can hold a row that is not deleted
+                alive = self._alive(split, keys.filter(pa.array(twice)))
+                here[np.flatnonzero(twice)[~alive]] = False
+            codes[here] = len(places)
+            places.append((split.partition, split.file_id))
+        return codes, places
+
+    def _record_index(self, partition: str | None) -> MetadataTable | None:
+        """The metadata table, if its record index can be asked. Like Java, look into the files otherwise."""
+        if not self.index.of_records or RECORD_INDEX not in ready_partitions(self._config.raw):
+            return None
+        table = self._state.metadata_table
+        assert table is not None, "the record index is ready"
+        return None if partition is None and _is_split(table) else table
+
+    def _told(
+        self, table: MetadataTable, partition: str | None, keys: pa.Array
+    ) -> tuple[np.ndarray, list[GroupOfKey]]:
+        of = in_keys(partition) if partition is not None and _is_split(table) else None
+        found = table.lookup(RECORD_INDEX, keys, data_partition=of)
+        codes, places = np.full(len(keys), -1, np.int64), dict[GroupOfKey, int]()
+        at = pc.index_in(found.column("key"), value_set=keys).to_numpy()
+        told = zip(found.column("partition").to_pylist(), found.column("file_id").to_pylist(), strict=True)
+        for row, place in zip(at, told, strict=True):  # of a batch's keys, once
+            if place not in self._replaced and partition in (None, place[0]):
+                codes[row] = places.setdefault(place, len(places))
+        return codes, list(places)
+
+    def _slices(self, partition: str | None) -> Iterator[Split]:
+        if partition is None:
+            for listing in self._state.partitions():
+                yield from self._slices_in(listing.partition, listing.names)
+        else:
+            yield from self._slices_in(partition, None)
+
+    def _slices_in(self, partition: str, names: tuple[str, ...] | None) -> list[Split]:
+        found = self._splits.get(partition)
+        if found is None:
+            listed = self._storage.names(partition) if names is None else names
+            groups = self._state.group(partition, listed)
+            picked = (query_slice(g, None) for g in groups if (partition, g.file_id) not in self._replaced)
+            spec = self._keys_only()
+            found = [make_split(one, spec, self._config) for one in picked if one is not None]
+            self._splits[partition] = found
+        return found
+
+    def _keys_only(self) -> ReadSpec:
+        if self._spec is None:
+            self._spec = read_spec(self._state, [KEY_COLUMN], None, None, "error")
+        return self._spec
+
+    def _alive(self, split: Split, keys: pa.Array) -> np.ndarray:
+        """Mask of the keys that have a row in this slice."""
+        rows = read_split(self._storage, replace(split, path_values=()))
+        alive = np.zeros(len(keys), bool)
+        for table in rows:
+            alive |= _among(keys, table.column(KEY_COLUMN))
+        return alive
+
+
+def _is_split(table: MetadataTable) -> bool:
+    return any(is_partitioned_group(group.file_id) for group in table.groups(RECORD_INDEX))
+
+
+def _among(keys: pa.Array, stored: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    """Mask of the keys that occur in ``stored``; hashes the smaller side."""
+    if len(stored) <= len(keys):
+        return pc.is_in(keys, value_set=stored).to_numpy(zero_copy_only=False)
+    at = pc.index_in(stored, value_set=keys).drop_null().to_numpy()
+    mask = np.zeros(len(keys), bool)
+    mask[at] = True
+    return mask

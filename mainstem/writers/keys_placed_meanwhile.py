@@ -1,0 +1,161 @@
+"""Finds keys that other writers placed since a transaction looked where its own live.
+
+On a table without buckets two writers may insert one key at once, each into a file group of its own. Whoever
+commits second finds it here, before its commit is published, and moves its rows to where the key lives now
+(``placed_rows``). So a key has one file group, nobody waits, nobody aborts.
+
+  outside the lock  read the keys of the files that instants wrote that completed since the look, and move
+  [[ the lock       no such instant that was not looked at? else outside again ]]
+
+After ``_ROUNDS_MAX`` rounds, which need as many commits in the time of one, files are read under the lock.
+
+What is not moved yet: rows that were appended to a file group which a clustering, or an overwrite of Java's,
+replaced meanwhile. That ends the transaction, as a clustering that is planned does: who executes it would
+leave out what comes after its plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from mainstem.layout.key_index import GroupOfKey
+from mainstem.limits import TIMELINE_FILE_BYTES_MAX
+from mainstem.lsm_archive.reader import Archive
+from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
+from mainstem.timeline.active import ActiveTimeline
+from mainstem.timeline.commit_metadata import CommitMetadata, decode_commit
+from mainstem.timeline.instant import CLUSTERING, COMMIT, DELTACOMMIT, REPLACECOMMIT, Instant
+from mainstem.timeline.plans import clustered_groups
+from mainstem.writers.conflicts import COMPACT
+from mainstem.writers.placed_rows import PlacingAppender
+
+_ROUNDS_MAX = 10
+_WRITES = (COMMIT, DELTACOMMIT, REPLACECOMMIT)
+# They write keys anew that were there before.
+_REWRITES = (COMPACT, "LOG_COMPACT", "CLUSTER")
+
+
+@dataclass(frozen=True)
+class LookAgain:
+    """A decision: instants completed that may have placed keys of this transaction."""
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """A decision: rows would be lost in file groups that are replaced; ``by``: what becomes of these."""
+
+    by: str
+
+
+class KeysPlacedMeanwhile:
+    """Looks at each instant that completed since a transaction's ``KeyPlaces`` once."""
+
+    def __init__(
+        self, storage: Storage, instant: str, appender: PlacingAppender, history: str = paths.HISTORY
+    ) -> None:
+        self._storage = storage
+        self._instant = instant
+        self._appender = appender
+        self._archive = Archive.load(storage, history)
+        self._done = {instant}
+        self._rounds = 0
+
+    def move(self, timeline: ActiveTimeline) -> Replaced | None:
+        """Outside the lock: move the rows whose keys were placed meanwhile."""
+        self._rounds += 1
+        for requested, metadata in self._unseen(timeline):
+            if (replaced := self._replaced(timeline, requested, metadata)) is not None:
+                return replaced
+            for place, path in self._added(metadata):
+                for keys in self._keys(place, path):
+                    self._appender.give_way(place, keys)
+            self._done.add(requested)
+        return self._replaced(timeline)
+
+    def look(self, timeline: ActiveTimeline) -> LookAgain | Replaced | None:
+        """Under the lock: None if the transaction's rows lie where their keys are."""
+        for requested, metadata in self._unseen(timeline):
+            if (replaced := self._replaced(timeline, requested, metadata)) is not None:
+                return replaced
+            added = list(self._added(metadata))
+            if added and (self._rounds < _ROUNDS_MAX or any(self._meets(*one) for one in added)):
+                return LookAgain()
+            self._done.add(requested)
+        return self._replaced(timeline)
+
+    def _replaced(
+        self, timeline: ActiveTimeline, requested: str = "", metadata: CommitMetadata | None = None
+    ) -> Replaced | None:
+        if not self._appender.appended_to:
+            return None
+        for pending in timeline.pending:
+            if pending.action == CLUSTERING and self._clusters(pending.requested):
+                return Replaced(f"the pending clustering {pending.requested} replaces them")
+        for partition, ids in metadata.replaced.items() if metadata is not None else ():
+            if any((partition, file_id) in self._appender.appended_to for file_id in ids):
+                return Replaced(f"the instant {requested} replaced them")
+        return None
+
+    def _clusters(self, requested: str) -> bool:
+        try:
+            taken = clustered_groups(self._storage, requested)
+        except FileNotFoundError:
+            return False  # gone since the listing, or completed: then its replaced groups tell
+        return taken is None or not self._appender.appended_to.isdisjoint(taken)
+
+    def _meets(self, place: GroupOfKey, path: str) -> bool:
+        return any(self._appender.meets(place, keys) for keys in self._keys(place, path))
+
+    def _keys(self, place: GroupOfKey, path: str) -> Iterator[pa.Array]:
+        """The keys of a file, or, if it was cleaned already, of the newer base files of its group."""
+        places = self._appender.places
+        try:
+            yield from places.keys_of(place[0], path)
+        except FileNotFoundError:
+            for name in sorted(self._storage.names(place[0])):
+                base = paths.parse_base_name(name)
+                if base is not None and base.file_id == place[1]:
+                    yield from places.keys_of(place[0], paths.in_partition(place[0], name))
+
+    def _unseen(self, timeline: ActiveTimeline) -> Iterator[tuple[str, CommitMetadata]]:
+        for instant in timeline.completed:
+            if instant.action in _WRITES and self._is_new(instant.requested):
+                found = self._metadata(instant)
+                if found is not None:
+                    yield instant.requested, found
+        self._archive.refresh()
+        rows = (column.to_pylist() for column in self._archive.completed(self._instant).columns)
+        for requested, _, action in zip(*rows, strict=True):
+            if action in _WRITES and self._is_new(requested):
+                data = self._archive.metadata(requested, action)
+                if data is not None:
+                    yield requested, decode_commit(data, path=f"archived instant {requested}")
+
+    def _is_new(self, requested: str) -> bool:
+        return requested not in self._done and requested not in self._appender.places.seen
+
+    def _metadata(self, instant: Instant) -> CommitMetadata | None:
+        path = paths.timeline_file(f"{instant.requested}_{instant.completion}.{instant.action}")
+        try:
+            data = self._storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
+        except FileNotFoundError:
+            return None  # archived since the listing: looked at there
+        return decode_commit(data, path=path)
+
+    def _added(self, metadata: CommitMetadata) -> Iterator[tuple[GroupOfKey, str]]:
+        """Files that may hold keys which were nowhere before."""
+        if metadata.operation in _REWRITES:
+            return
+        for partition, stats in metadata.stats.items():
+            if not self._appender.unplaced(partition):
+                continue
+            for stat in stats:
+                path = str(stat.get("path") or "")
+                is_log = paths.parse_log_name(path.rpartition("/")[2]) is not None
+                # Writers of such tables tell new keys from known ones; a log of known keys only adds none.
+                if path and not (is_log and stat.get("numInserts") == 0):
+                    yield (partition, str(stat.get("fileId") or "")), path

@@ -1,0 +1,403 @@
+"""Appends rows on a table without buckets: each goes to the file group where its key lives.
+
+Before rows are written, an index tells where their keys live (``KeyPlaces``). Rows of known keys are
+appended to log files of their file groups, as ever. Rows of keys that lie nowhere yet are held until
+``finish``, merged by the table's rules and written as base files of new file groups, as Java's writers of
+such tables expect it: they look for keys in base files only. Where a record index tells them, small file
+groups are filled up first, by log files of new keys alone.
+
+Another writer may place such a key first. The commit finds that (``keys_placed_meanwhile``), and ``give_way``
+moves the rows to where the key lives now: they are taken out of the new base file, which nobody has seen, and
+appended to the other writer's file group. A delete of a key that lies nowhere is held as well, for the same
+reason. Where a put may take effect late, a file that was put and deleted may come back, and would belong to a
+completed instant: there, once the file is put, the transaction ends as ``KeyTaken``, and is written again.
+
+Memory: the rows of new keys, until the commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mainstem.errors import Invalid, RolledBack, Unsupported
+from mainstem.formats.avro_schema import META_FIELDS, avro_to_arrow
+from mainstem.formats.schema_resolution import project_to
+from mainstem.layout.key_index import GroupOfKey, KeyIndex
+from mainstem.layout.keys import KeyColumns
+from mainstem.limits import MIB
+from mainstem.storage import paths
+from mainstem.storage.protocol import Storage, drop
+from mainstem.storage.swaps import has_swaps
+from mainstem.timeline.commit_metadata import NewKeysStat, WriteStat
+from mainstem.truetime.seams import Randomness
+from mainstem.writers.append import BucketAppender, OpenLog
+from mainstem.writers.bulk_insert import BaseFileStat, BulkInserter
+from mainstem.writers.encode_rows import BucketEncoder, Place, Placed, Slab
+from mainstem.writers.write_spec import DELETE, WriteSpec
+
+_KEY, _PARTITION, _FILE = META_FIELDS[2:5]
+# The bucket of rows whose keys lie nowhere.
+_NOWHERE = 0
+# In memory, where Parquet takes a third or less: Hudi's files have 120 MiB at most.
+_FILE_BYTES_MAX = 256 * MIB
+
+
+class KeyTaken(RolledBack):
+    """Another writer placed a key of this transaction at the last moment. Write its rows again."""
+
+
+class KeyPlaces(Protocol):
+    """One look at where keys live (``readers.queries.key_places``)."""
+
+    index: KeyIndex
+    #: requested times of the completed instants that it goes by
+    seen: frozenset[str]
+
+    def find(self, partition: str | None, keys: pa.Array) -> tuple[np.ndarray, list[GroupOfKey]]:
+        """For each of these distinct keys the number of its place in the list, or -1 where it lies nowhere;
+        ``partition``: where to look, None for the whole table."""
+        ...
+
+    def to_fill(self, partition: str) -> GroupOfKey | None:
+        """A small file group that takes new keys in log files; None: put them into a new one."""
+        ...
+
+    def keys_of(self, partition: str, path: str) -> Iterator[pa.Array]:
+        """All keys of one data file, deleted ones included."""
+        ...
+
+
+class _Groups:
+    """File groups by number, which stand for buckets here. Number 0 is that of keys that lie nowhere."""
+
+    def __init__(self) -> None:
+        self._places: list[GroupOfKey] = [("", "")]
+        self._numbers: dict[GroupOfKey, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def number(self, place: GroupOfKey) -> int:
+        found = self._numbers.setdefault(place, len(self._places))
+        if found == len(self._places):
+            self._places.append(place)
+        return found
+
+    def place(self, number: int) -> GroupOfKey:
+        return self._places[number]
+
+    def another(self, place: GroupOfKey) -> int:
+        """One more number for a file group: a log file of its own."""
+        self._places.append(place)
+        return len(self._places) - 1
+
+
+class _Encoder(BucketEncoder):
+    """Asks the index where the keys of a batch live."""
+
+    def __init__(self, spec: WriteSpec, task: str, places: KeyPlaces, groups: _Groups) -> None:
+        super().__init__(spec, task)
+        self._places = places
+        self._groups = groups
+
+    def _placed(self, keys: KeyColumns, codes: np.ndarray, partitions: list[str]) -> Placed:
+        texts = keys.texts
+        found = np.zeros(len(texts), np.int64)
+        if self._places.index.is_global:
+            found[:] = self._numbers(None, texts)
+            codes, partitions = self._at_home(codes, list(partitions), found)
+        else:
+            for code, partition in enumerate(partitions):
+                rows = np.flatnonzero(codes == code)
+                found[rows] = self._numbers(partition, texts.take(pa.array(rows)))
+        return codes, partitions, found, len(self._groups)
+
+    def _numbers(self, partition: str | None, texts: pa.Array) -> np.ndarray:
+        """The number of each key's file group."""
+        coded = texts.dictionary_encode()
+        at, places = self._places.find(partition, coded.dictionary)
+        numbers = np.array([_NOWHERE, *map(self._groups.number, places)], np.int64)
+        return numbers[at + 1][coded.indices.to_numpy()]
+
+    def _at_home(
+        self, codes: np.ndarray, partitions: list[str], found: np.ndarray
+    ) -> tuple[np.ndarray, list[str]]:
+        """Rows whose key lies in another partition go there, as without ``update.partition.path`` in Hudi."""
+        numbers = {partition: code for code, partition in enumerate(partitions)}
+        codes = codes.copy()
+        for number in np.unique(found[found != _NOWHERE]).tolist():
+            home = self._groups.place(number)[0]
+            rows = found == number
+            if home in numbers and (codes[rows] == numbers[home]).all():
+                continue
+            if self._places.index.moves:
+                raise _refused_move(self.spec, self._places.index, home)
+            if home not in numbers:
+                numbers[home] = len(partitions)
+                partitions.append(home)
+            codes[rows] = numbers[home]
+        return codes, partitions
+
+
+def _refused_move(spec: WriteSpec, index: KeyIndex, home: str) -> Unsupported:
+    return Unsupported(
+        f"a row's key lies in partition {home!r} and the row in another one: under {index.kind} Hudi would"
+        " move it, which is not supported yet. Write it with its old partition, or set the index's option"
+        " update.partition.path to false: the row then stays where its key is",
+        table=spec.base,
+        instant=spec.instant,
+    )
+
+
+@dataclass
+class _Fresh:
+    """Rows of new keys, and their file, once it is made: nobody has seen it yet. ``bucket``: a log file's."""
+
+    partition: str
+    rows: pa.Table
+    stat: WriteStat | None = None
+    bucket: int = _NOWHERE
+
+    @cached_property
+    def keys(self) -> pa.Array:
+        """Their record keys."""
+        column = self.rows.column(_KEY).cast(pa.string())
+        return pa.concat_arrays([pa.array([], pa.string()), *column.chunks])
+
+
+class PlacingAppender(BulkInserter):
+    """Writes rows to the file groups of their keys; see above."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        spec: WriteSpec,
+        token: str,
+        places: KeyPlaces,
+        random: Randomness,
+        known_partitions: set[str] | None = None,
+        surely_alive: Callable[[], bool] = lambda: False,
+    ) -> None:
+        super().__init__(storage, spec, token, None, known_partitions, surely_alive)
+        self.places = places
+        self._random = random
+        self._groups = _Groups()
+        self._encoder = _Encoder(spec, token.split("-", 1)[0], places, self._groups)
+        self._fresh: list[_Fresh] = []
+        #: numbers of log files of new keys
+        self._filled: set[int] = set()
+        #: deletes of keys that lie nowhere: partition, rows, keys
+        self._gone: list[tuple[str, pa.Table, pa.Array]] = []
+
+    def file_id(self, partition: str, bucket: int) -> str:
+        """The file group with this number."""
+        return self._groups.place(bucket)[1] if bucket != _NOWHERE else ""
+
+    @property
+    def appended_to(self) -> set[GroupOfKey]:
+        """File groups that get rows of this transaction and have files of others."""
+        return {self._groups.place(number) for _, number in self._versions}
+
+    def _append(self, slab: Slab) -> None:
+        new = np.array([bucket == _NOWHERE for _, bucket in slab.places])
+        lengths = np.diff(slab.bounds)
+        if new.any():
+            if self._fresh:
+                raise Invalid(
+                    "rows of new keys after a commit that failed: commit it again, or write all rows in a new"
+                    " transaction",
+                    table=self._spec.base,
+                    instant=self._spec.instant,
+                )
+            self.torn = True  # until the whole batch is held or written
+            for at in np.flatnonzero(new).tolist():
+                self._hold(_cut(slab, at))
+            kept = pa.array(np.repeat(~new, lengths))
+            slab = Slab(
+                [place for place, away in zip(slab.places, new, strict=True) if not away],
+                [0, *np.cumsum(lengths[~new]).tolist()],
+                slab.rows.filter(kept),
+                slab.keys.filter(kept),
+                None if slab.deleted is None else slab.deleted[np.repeat(~new, lengths)],
+            )
+        if slab.places:
+            BucketAppender._append(self, slab)
+
+    def _hold(self, part: Slab) -> None:
+        place = part.places[0]
+        if part.deleted is not None:
+            gone = pa.array(part.deleted)
+            self._gone.append((place[0], part.rows.filter(gone), part.keys.filter(gone)))
+        if part.deleted is None or not self._only_deletes:
+            count = part.rows.num_rows
+            named = self._encoder.with_meta([place], [""], [0, count], part.rows, part.keys)
+            self._waiting.setdefault(place, []).append(named)
+
+    @property
+    def _only_deletes(self) -> bool:
+        return self._spec.operation == DELETE
+
+    # -- new file groups ---------------------------------------------------------------------------
+
+    def gather(self) -> None:
+        """Merges the rows of new keys: ``give_way`` then costs no file."""
+        self._check_whole()
+        self.torn = True  # until all are merged
+        schema = avro_to_arrow(self._spec.log_schema)
+        held = {place[0]: [project_to(t, schema) for t in tables] for place, tables in self._waiting.items()}
+        if self.places.index.is_global and held:  # a key counts once, whatever its partition
+            merged = self._merged(pa.concat_tables([t for tables in held.values() for t in tables]))
+            held = {
+                partition: [merged.filter(pc.equal(merged.column(_PARTITION), partition))]
+                for partition in sorted(held)
+            }
+        for partition in sorted(held):
+            rows = self._merged(pa.concat_tables(held[partition]))
+            step = max(1, rows.num_rows * _FILE_BYTES_MAX // max(1, rows.nbytes))
+            for start in range(0, rows.num_rows, step):
+                self._fresh.append(_Fresh(partition, rows.slice(start, step)))
+        self._waiting.clear()
+        self.torn = False
+
+    def finish(self) -> list[WriteStat]:
+        """Writes the base files of new keys, then finishes the log files."""
+        self.gather()
+        self.torn = True  # until all base files are written
+        for fresh in self._fresh:
+            if fresh.stat is None:
+                small = self.places.to_fill(fresh.partition)
+                if small is None:
+                    fresh.stat = self._put_fresh(fresh.partition, fresh.rows)
+                else:
+                    self._fill(fresh, small)
+        self.torn = False
+        return BucketAppender.finish(self)
+
+    def _put_fresh(self, partition: str, rows: pa.Table) -> BaseFileStat:
+        file_id = f"{UUID(int=self._random.getrandbits(128), version=4)}-0"
+        name = paths.base_name(file_id, self._tokens(partition), self._spec.instant)
+        named = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows.num_rows, np.int32)), pa.array([name]))
+        at = rows.schema.get_field_index(_FILE)
+        rows = rows.set_column(at, pa.field(_FILE, named.type), named)
+        self._put_base(partition, file_id, rows, small=True)
+        stat = self._closed[-1]
+        assert isinstance(stat, BaseFileStat)
+        return stat
+
+    def _fill(self, fresh: _Fresh, place: GroupOfKey) -> None:
+        """Appends new keys to a small file group, in a log file of their own, which can be taken back."""
+        fresh.bucket = self._groups.another(place)
+        self._filled.add(fresh.bucket)
+        rows = fresh.rows.select([name for name in fresh.rows.column_names if name not in META_FIELDS])
+        there = (fresh.partition, fresh.bucket)
+        BucketAppender._append(self, Slab([there], [0, rows.num_rows], rows, fresh.keys))
+        open_log = self._logs.get(there)
+        fresh.stat = self._closed[-1] if open_log is None else open_log.stat
+
+    def _open_log(self, partition: str, bucket: int) -> OpenLog:
+        log = super()._open_log(partition, bucket)
+        if bucket in self._filled:
+            log.stat = NewKeysStat(**vars(log.stat))
+        return log
+
+    def _token(self, partition: str, bucket: int) -> str:
+        # Two log files of one group: each with a token of its own.
+        return self._tokens(f"{partition}\0{bucket}" if bucket in self._filled else partition)
+
+    # -- keys that others placed -------------------------------------------------------------------
+
+    def unplaced(self, partition: str) -> bool:
+        """Whether a key that lies nowhere could be placed by a write to this partition."""
+        if self.places.index.is_global:
+            return bool(self._fresh or self._gone)
+        return any(fresh.partition == partition for fresh in self._fresh) or any(
+            gone[0] == partition for gone in self._gone
+        )
+
+    def meets(self, place: GroupOfKey, keys: pa.Array) -> bool:
+        """Whether ``give_way`` would move anything."""
+        held = [(partition, texts) for partition, _, texts in self._gone]
+        held += [(fresh.partition, fresh.keys) for fresh in self._fresh]
+        return any(self._meets(partition, place, texts, keys).any() for partition, texts in held)
+
+    def give_way(self, place: GroupOfKey, keys: pa.Array) -> int:
+        """Moves the rows and deletes whose keys are among these to this file group; returns how many.
+
+        Call it after ``gather``, and ``finish`` after it. Raises ``KeyTaken`` where that is impossible.
+        """
+        self._check_whole()
+        moved = 0
+        self.torn = True  # until all are moved
+        still: list[tuple[str, pa.Table, pa.Array]] = []
+        for partition, rows, texts in self._gone:  # deletes came first, or their keys would not be in a file
+            mask = self._meets(partition, place, texts, keys)
+            if mask.any():
+                moved += self._move(place, rows.filter(pa.array(mask)), texts.filter(pa.array(mask)), True)
+                rows, texts = rows.filter(pa.array(~mask)), texts.filter(pa.array(~mask))
+            still.append((partition, rows, texts))
+        self._gone = [gone for gone in still if len(gone[2])]
+        for fresh in list(self._fresh):
+            mask = self._meets(fresh.partition, place, fresh.keys, keys)
+            if mask.any():
+                self._take_back(fresh)
+                if not mask.all():
+                    self._fresh.append(_Fresh(fresh.partition, fresh.rows.filter(pa.array(~mask))))
+                user = [name for name in fresh.rows.column_names if name not in META_FIELDS]
+                rows = fresh.rows.filter(pa.array(mask)).select(user)
+                moved += self._move(place, rows, fresh.keys.filter(pa.array(mask)), False)
+        self.torn = False
+        return moved
+
+    def _meets(self, partition: str, place: GroupOfKey, texts: pa.Array, keys: pa.Array) -> np.ndarray:
+        if partition != place[0] and not self.places.index.is_global:
+            return np.zeros(len(texts), bool)
+        mask = pc.is_in(texts, value_set=keys).to_numpy(zero_copy_only=False)
+        if partition != place[0] and mask.any() and self.places.index.moves:
+            self.torn = False
+            raise _refused_move(self._spec, self.places.index, place[0])
+        return mask
+
+    def _move(self, place: GroupOfKey, rows: pa.Table, keys: pa.Array, deleted: bool) -> int:
+        count = rows.num_rows
+        there: Place = (place[0], self._groups.number(place))
+        flags = np.ones(count, bool) if deleted else None
+        BucketAppender._append(self, Slab([there], [0, count], rows, keys, flags))
+        return count
+
+    def _take_back(self, fresh: _Fresh) -> None:
+        """Durably before the commit, whose ``settle`` syncs the folder: no reader would know that this file
+        of a completed instant does not count."""
+        if fresh.stat is not None:
+            if has_swaps(self._storage):
+                self.torn = False
+                raise KeyTaken(
+                    "another writer inserted a key of this transaction just before it would have completed;"
+                    " nothing of it is visible: write its rows again in a new transaction",
+                    table=self._spec.base,
+                    instant=self._spec.instant,
+                )
+            log = self._logs.pop((fresh.partition, fresh.bucket), None)
+            if log is not None:
+                drop(log.sink)
+            else:
+                self._closed.remove(fresh.stat)
+            self.written.pop(fresh.stat.path, None)
+            self._storage.delete(fresh.stat.path)
+        self._fresh.remove(fresh)
+
+
+def _cut(slab: Slab, at: int) -> Slab:
+    """The rows of one place."""
+    low, high = slab.bounds[at], slab.bounds[at + 1]
+    deleted = None if slab.deleted is None else slab.deleted[low:high]
+    count = high - low
+    rows, keys = slab.rows.slice(low, count), slab.keys.slice(low, count)
+    return Slab([slab.places[at]], [0, count], rows, keys, deleted)

@@ -1,0 +1,171 @@
+"""Goal: on tables without buckets, as Java makes them by default, both engines find each other's keys.
+
+Method: Java makes the table, and both write it in turn: updates of each other's rows, new keys, deletes, and
+compactions by either. After each step the snapshot must be the rows computed from the batches, and Java's
+answer must be ours. Then both write at once, each with keys of its own and with common ones.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from compare import assert_same, without_meta
+from java_hudi import LOCK_PROVIDER, JavaFailed, JavaHudi
+
+import mainstem
+
+SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("value", pa.string())])
+#: what a Spark job gives that follows Hudi's quick start, and what several writers need
+OPTIONS = {
+    "hoodie.table.name": "plain",
+    "hoodie.datasource.write.table.type": "MERGE_ON_READ",
+    "hoodie.datasource.write.recordkey.field": "id",
+    "hoodie.datasource.write.partitionpath.field": "city",
+    "hoodie.datasource.write.precombine.field": "ts",
+    "hoodie.table.ordering.fields": "ts",
+    "hoodie.table.timeline.timezone": "UTC",
+    "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
+    "hoodie.clean.failed.writes.policy": "LAZY",
+    "hoodie.write.lock.provider": LOCK_PROVIDER,
+    "hoodie.write.lock.client.wait_time_ms_between_retry": "50",
+    "hoodie.write.lock.client.num_retries": "2400",
+    "hoodie.compact.inline": "false",
+    "hoodie.upsert.shuffle.parallelism": "2",
+    "hoodie.insert.shuffle.parallelism": "2",
+    "hoodie.delete.shuffle.parallelism": "2",
+}
+#: index -> what Java's jobs need for it
+KINDS = {
+    "SIMPLE": {},
+    "BLOOM": {},
+    "GLOBAL_SIMPLE": {},
+    "GLOBAL_RECORD_LEVEL_INDEX": {"hoodie.metadata.global.record.level.index.enable": "true"},
+    "RECORD_LEVEL_INDEX": {"hoodie.metadata.record.level.index.enable": "true"},
+}
+
+
+def given(kind: str) -> dict[str, str]:
+    return {"hoodie.index.type": kind, "hoodie.simple.index.update.partition.path": "false"}
+
+
+def rows(numbers: range | list[int], ts: int, value: str) -> pa.Table:
+    """Even keys lie in one partition, odd ones in the other."""
+    found = [(f"k{n}", ("oslo", "rome")[n % 2], ts, f"{value}{n}") for n in numbers]
+    return pa.table([pa.array(column) for column in zip(*found, strict=True)], schema=SCHEMA)
+
+
+def newest(*batches: pa.Table) -> pa.Table:
+    """The row of each key with the highest ordering value, the last one of equals."""
+    every = pa.concat_tables(batches)
+    best: dict[str, tuple[int, int]] = {}
+    for at, (key, ts) in enumerate(zip(every["id"].to_pylist(), every["ts"].to_pylist(), strict=True)):
+        best[key] = max(best.get(key, (0, 0)), (ts, at))
+    return every.take(sorted(at for _, at in best.values()))
+
+
+def check(java: JavaHudi, table: mainstem.Table, expected: pa.Table) -> None:
+    found = mainstem.open_table(table.path).scan().to_arrow()
+    assert_same(expected, without_meta(found), ["id"])
+    assert_same(java.read_by_default(table.path), found, ["id"])
+
+
+@pytest.mark.supports("Writing", "Tables without buckets, beside Java")
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", KINDS)
+def test_both_engines_find_each_others_keys(java: JavaHudi, tmp_path: Path, kind: str) -> None:
+    path, options = tmp_path / "plain", {**OPTIONS, **given(kind), **KINDS[kind]}
+    batches = [rows(range(40), 1, "java")]
+    java.write(path, batches[0], options)
+    table = mainstem.open_table(path, {"hoodie.mainstem.services": "off", **given(kind)})
+    check(java, table, newest(*batches))
+
+    batches.append(rows(range(30, 60), 2, "ours"))  # of known and new keys
+    table.upsert(batches[-1])
+    check(java, table, newest(*batches))
+    batches.append(rows(range(50, 70), 3, "java again"))  # of ours, and new ones
+    java.write(path, batches[-1], options)
+    check(java, table, newest(*batches))
+    batches.append(rows([0, 35, 55, 65, 80], 2, "late"))  # loses where it is older
+    table.upsert(batches[-1])
+    check(java, table, newest(*batches))
+
+    gone = pa.array(["k1", "k31", "k51", "k61"])
+    table.delete(rows([1, 31, 51, 61], 0, "").select(["id", "city"]))
+    left = newest(*batches)
+    left = left.filter(pc.invert(pc.is_in(left["id"], value_set=gone)))
+    check(java, table, left)
+
+    table.compact()
+    check(java, table, left)
+    more = rows(range(20, 90), 5, "both")  # deleted keys come back, to either engine
+    table.upsert(more.slice(0, 40))
+    java.write(path, more.slice(30), options)
+    left = newest(left, more)
+    check(java, table, left)
+    java.compact(path, options)
+    check(java, table, left)
+    table.upsert(rows(range(100), 6, "all"))
+    check(java, table, rows(range(100), 6, "all"))
+    report = table.validate_metadata()
+    assert report is None or report.ok, report
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", ["SIMPLE", "GLOBAL_RECORD_LEVEL_INDEX"])
+def test_java_goes_on_with_a_table_that_was_made_here(java: JavaHudi, tmp_path: Path, kind: str) -> None:
+    options = {**OPTIONS, **given(kind), **KINDS[kind]}
+    table = mainstem.create_table(
+        tmp_path / "plain", SCHEMA, record_key="id", ordering="ts", partition_by="city",
+        properties={"hoodie.index.type": kind, "hoodie.mainstem.services": "off"}, name="plain",
+    )  # fmt: skip
+    batches = [rows(range(20), 1, "ours"), rows(range(10, 30), 2, "java"), rows(range(40), 3, "ours")]
+    table.upsert(batches[0])
+    java.write(table.path, batches[1], options)
+    check(java, table, newest(*batches[:2]))
+    table = mainstem.open_table(table.path)
+    table.upsert(batches[2])
+    check(java, table, batches[2])
+    java.compact(table.path, options)
+    check(java, table, batches[2])
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", ["SIMPLE", "GLOBAL_RECORD_LEVEL_INDEX"])
+def test_both_engines_write_at_once_and_lose_nothing(java: JavaHudi, tmp_path: Path, kind: str) -> None:
+    path, options = tmp_path / "plain", {**OPTIONS, **given(kind), **KINDS[kind]}
+    java.write(path, rows(range(40), 1, "java"), options)
+    table = mainstem.open_table(path, given(kind))
+    ours, theirs = [], [rows(range(40), 1, "java")]
+    for number in range(4):
+        ts = 10 + 2 * number
+        # Java goes on where its own rules end it: it has written no row then.
+        theirs.append(rows([*range(10), *range(1000 * number + 100, 1000 * number + 120)], ts, "theirs"))
+        name = java.rows_file(theirs[-1])
+        java.send("write", path=str(path), rows=name, options=options, mode="append", types={})
+        while not java.answered():
+            step = len(ours)
+            keys = [*range(5, 15), *range(5000 + 20 * step, 5020 + 20 * step)]
+            ours.append(rows(keys, ts + 1, f"ours{step}-"))
+            assert table.upsert(ours[-1]).status == "committed"
+        try:
+            java.receive()
+        except JavaFailed as error:
+            assert "Conflict" in str(error) or "conflict" in str(error), error
+            theirs.pop()
+    assert len(ours) >= 4
+    # One time for all of ours that Java's round saw: the last one in the order of requests counts.
+    found = table.scan().to_arrow()
+    keys = found["_hoodie_record_key"].to_pylist()
+    meant = {key for batch in (*ours, *theirs) for key in batch["id"].to_pylist()}
+    assert len(keys) == len(set(keys)), "a key is doubled"
+    assert set(keys) == meant
+    alone = newest(*[b.filter(pc.greater(pc.utf8_length(b["id"]), 3)) for b in (*ours, *theirs)])
+    mine = without_meta(found).filter(pc.greater(pc.utf8_length(found["id"]), 3))
+    assert_same(alone, mine, ["id"])
+    assert_same(java.read_by_default(path), found, ["id"])
+    java.compact(path, options)
+    assert_same(java.read_by_default(path), table.scan().to_arrow(), ["id"])
+    assert table.scan().to_arrow().num_rows == len(meant)

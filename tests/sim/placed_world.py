@@ -1,0 +1,101 @@
+"""Tables without buckets: writers that insert the same keys at once, each into a file group of its own.
+
+Every key must end in one file group. Many keys are new in each commit, and the table begins empty, so that
+writers often place one key at the same moment.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+from tests.sim.checkers import Audit
+from tests.sim.indexed_world import Indexed
+from tests.sim.ledger import Ledger, user_columns
+from tests.sim.oracle import KEY, PARTITION, Intent, Row, Where, put_row
+from tests.sim.services_world import Services
+from tests.sim.tables_world import Tables
+from tests.sim.world import Violation
+
+if TYPE_CHECKING:
+    from mainstem.api.table import Table
+
+
+class _Unbucketed(Tables):
+    """A table under an index that looks where keys live."""
+
+    buckets = None
+    keys = 12
+    index = "SIMPLE"
+
+    def build(self) -> None:
+        super().build()
+        self.audit = PlacedAudit(self.watch, self.mode, self.intents)
+
+    def more_properties(self) -> dict[str, str]:
+        return {**super().more_properties(), "hoodie.index.type": self.index}
+
+    def _lost_attempt(self, table: Table, intent: Intent) -> None:
+        """Tasks of engines write no such table."""
+
+
+class Placed(_Unbucketed):
+    """``tables`` without buckets."""
+
+    scenario = "placed"
+
+
+class PlacedServices(_Unbucketed, Services):
+    """``services`` without buckets."""
+
+    scenario = "placed-services"
+
+
+class PlacedIndexed(_Unbucketed, Indexed):
+    """``indexed`` under a record index of partitions, which commits ask and keep up."""
+
+    scenario = "placed-indexed"
+    index = "RECORD_LEVEL_INDEX"
+
+    def _create(self) -> None:
+        super()._create()
+        self.open(self.world.process("builder")).create_index("record_index")
+
+
+class PlacedAudit(Audit):
+    """Rows of new keys are merged before they become a base file; deletes of keys that are nowhere are left
+    out."""
+
+    def _same(self, intent: Intent, ledger: Ledger) -> None:
+        found, meant = defaultdict(list), defaultdict(list)
+        for row in ledger.rows_of(intent.instant):
+            if row["_hoodie_commit_time"] != intent.instant:
+                raise Violation("one slice", f"{intent.instant} wrote a row of another instant: {row}")
+            found[row[PARTITION], row[KEY]].append(user_columns(row))
+        gone = {(d.partition, d.key) for b in ledger.blocks_of(intent.instant) for d in b.deletes}
+        deleted: set[Where] = set()
+        for kind, row in intent.operations:
+            where = (row[PARTITION], row[KEY])
+            if kind == "delete":
+                deleted.add(where)
+            else:
+                meant[where].append(row)
+        for where in found.keys() | meant.keys():
+            if found[where] not in (meant[where], self._folded(meant[where])):
+                raise Violation(
+                    "nothing lost, nothing doubled",
+                    f"{intent.instant} wrote {found[where]}, meant {meant[where]}",
+                )
+        if gone - deleted:
+            raise Violation("nothing lost, nothing doubled", f"{intent.instant} deleted {gone - deleted}")
+        completion = ledger.commits[intent.instant].completion
+        before = max((c.completion for c in ledger.writes() if c.completion < completion), default="")
+        lost = (deleted - gone) & ledger.rows(self.mode, before).keys() if before else set()
+        if lost:
+            raise Violation("nothing lost, nothing doubled", f"{intent.instant} did not delete {lost}")
+
+    def _folded(self, rows: list[Row]) -> list[Row]:
+        entries: dict[Where, Any] = {}
+        for row in rows:
+            put_row(self.mode, entries, row)
+        return list(entries.values())

@@ -1,0 +1,134 @@
+"""Goal: without buckets, a key has one file group, whoever inserts it when, and nothing is lost.
+
+Method: the simulated world's scenarios ``placed``, ``placed-services`` and ``placed-indexed``; seeded bugs
+show that it would notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from mainstem.readers.queries.key_places import KeyPlaces, StoredKeys
+from mainstem.writers.keys_placed_meanwhile import KeysPlacedMeanwhile
+from mainstem.writers.placed_rows import PlacingAppender
+from tests.sim.run import simulate
+
+SEEDS = {"placed": range(1, 5), "placed-services": range(1, 4), "placed-indexed": range(1, 4)}
+ENOUGH = 60
+
+
+@pytest.mark.parametrize(("scenario", "seed"), [(name, seed) for name in SEEDS for seed in SEEDS[name]])
+def test_a_key_has_one_file_group_whoever_inserts_it(scenario: str, seed: int) -> None:
+    result = simulate(seed, scenario)
+    assert result.failure is None, result.failure
+
+
+def _no_look_under_the_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(KeysPlacedMeanwhile, "look", lambda self, timeline: None)
+
+
+def _no_look_at_earlier_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_new = KeysPlacedMeanwhile._is_new
+
+    def later(self: Any, requested: str) -> bool:
+        return requested > self._instant and is_new(self, requested)
+
+    monkeypatch.setattr(KeysPlacedMeanwhile, "_is_new", later)
+
+
+def _a_base_file_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PlacingAppender, "_take_back", lambda self, fresh: self._fresh.remove(fresh))
+
+
+def _a_file_stays_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forget(self: Any, fresh: Any) -> None:
+        if fresh.stat is not None:
+            self._closed.remove(fresh.stat)
+        self._fresh.remove(fresh)
+
+    monkeypatch.setattr(PlacingAppender, "_take_back", forget)
+
+
+def _deletes_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    give_way, meets = PlacingAppender.give_way, PlacingAppender.meets
+
+    def without(self: Any, place: Any, keys: pa.Array) -> int:
+        self._gone = []
+        return give_way(self, place, keys)
+
+    def meets_none(self: Any, place: Any, keys: pa.Array) -> bool:
+        self._gone = []
+        return meets(self, place, keys)
+
+    monkeypatch.setattr(PlacingAppender, "give_way", without)
+    monkeypatch.setattr(PlacingAppender, "meets", meets_none)
+
+
+def _base_files_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    def of_base(self: Any, storage: Any, split: Any) -> Iterator[pa.Array]:
+        if split.base_file is not None:
+            yield from self._of_base(storage, split.base_file).chunks
+
+    monkeypatch.setattr(StoredKeys, "of_split", of_base)
+
+
+def _rows_of_a_file_that_was_taken_back_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PlacingAppender, "_move", lambda self, place, rows, keys, deleted: len(keys))
+
+
+def _an_old_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What completed between begin and the look counts as seen by it, and is not."""
+    look = KeyPlaces._look
+
+    def twice(self: Any) -> None:
+        look(self)
+        if not hasattr(self, "_late"):
+            self._late = True
+            newest = max((i.completion or "" for i in self._state.timeline.completed), default="")
+            late = [i.file_name for i in self._state.timeline.completed if i.completion == newest]
+            self._hidden = {i.rpartition("/")[2].split("_")[0] for i in late}
+            group = self._state.group
+
+            def without(partition: str, names: Any, **how: Any) -> Any:
+                kept = [n for n in names if not any(t in n for t in self._hidden)]
+                return group(partition, kept, **how)
+
+            self._state.group = without
+
+    monkeypatch.setattr(KeyPlaces, "_look", twice)
+
+
+@pytest.mark.parametrize(
+    ("bug", "scenario", "first"),  # a seed that found it, tried first
+    [
+        (_no_look_under_the_lock, "placed", 1),
+        (_no_look_at_earlier_requests, "placed", 1),
+        (_a_base_file_stays, "placed", 1),
+        (_a_file_stays_on_the_disk, "placed", 1),
+        (_deletes_are_dropped, "placed", 1),
+        (_base_files_only, "placed-services", 1),
+        (_rows_of_a_file_that_was_taken_back_are_lost, "placed", 1),
+        (_an_old_look, "placed", 1),
+    ],
+    ids=[
+        "nobody looks under the lock",
+        "instants that were requested earlier are not looked at",
+        "the base file of moved rows is published",
+        "the base file of moved rows stays on the disk",
+        "deletes of keys that were nowhere are dropped",
+        "keys in log files are not looked for",
+        "moved rows are lost",
+        "the look misses what completed just before it",
+    ],
+)
+def test_a_placing_that_looks_for_less_is_found(
+    monkeypatch: pytest.MonkeyPatch, bug: Any, scenario: str, first: int
+) -> None:
+    bug(monkeypatch)
+    assert any(simulate(seed, scenario).failure is not None for seed in (first, *range(1, ENOUGH)))
+
+

@@ -1,0 +1,292 @@
+"""Goal: on a table without buckets every key has one file group, whoever inserts it, and nobody aborts.
+
+Method: tables through the public API, also tables that Java made. What happens beside a transaction happens
+between its begin and its commit.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pyarrow as pa
+import pytest
+from small_table import SCHEMA, content, rows
+
+import mainstem
+from mainstem.errors import Invalid, RolledBack, Unsupported
+
+FILES = ("SIMPLE", "BLOOM")
+GLOBAL = ("GLOBAL_SIMPLE", "GLOBAL_BLOOM", "RECORD_INDEX", "GLOBAL_RECORD_LEVEL_INDEX")
+STAY = {
+    "hoodie.simple.index.update.partition.path": "false",
+    "hoodie.bloom.index.update.partition.path": "false",
+}
+
+
+@pytest.fixture
+def make(make_table):
+    """A table under an index; of a record index's kinds, with that index."""
+
+    def make(kind="SIMPLE", **more):
+        properties = {"hoodie__index__type": kind, **more}
+        table = make_table(kind, buckets=None, **properties)
+        if kind.endswith("RECORD_LEVEL_INDEX"):
+            table.create_index("record_index")
+        return table
+
+    return make
+
+
+@pytest.fixture(params=["SIMPLE", "BLOOM", "RECORD_LEVEL_INDEX"])
+def table(request, make):
+    """Keys k0 to k9 in partition a."""
+    made = make(request.param)
+    made.upsert(rows(range(10), ts=1))
+    return made
+
+
+def again(table, **more):
+    """The same table in another writer."""
+    return mainstem.open_table(table.path, {**table.properties, **more})
+
+
+def groups(table):
+    """Record key -> file groups that it has a row in."""
+    found = table.scan(columns=["_hoodie_record_key", "_hoodie_file_name"]).to_arrow().to_pylist()
+    every: dict[str, set[str]] = {}
+    for row in found:
+        assert row["_hoodie_record_key"] not in every, "a key is doubled"
+        every[row["_hoodie_record_key"]] = row["_hoodie_file_name"][:36]
+    return every
+
+
+def data_files(table):
+    return sorted(
+        name for folder, _, names in os.walk(table.path) if ".hoodie" not in folder
+        for name in names if not name.startswith(".hoodie")
+    )  # fmt: skip
+
+
+@pytest.mark.supports("Writing", "Tables without buckets: SIMPLE, BLOOM, record indexes, global kinds")
+def test_updates_go_to_the_file_group_of_their_key_and_new_keys_to_a_new_one(table):
+    before = groups(table)
+    table.upsert(rows(range(5, 15), ts=2, value="new"))
+    assert content(table) == {f"k{k}": f"{'new' if k >= 5 else 'v'}{k}" for k in range(15)}
+    after = groups(table)
+    assert {k: after[k] for k in before} == before
+    assert len({after[f"k{k}"] for k in range(10, 15)}) == 1
+    fills = table.config.raw["hoodie.index.type"] == "RECORD_LEVEL_INDEX"
+    assert (after["k10"] in before.values()) == fills
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_new_keys_become_base_files_where_java_looks_for_them(make, kind):
+    table = make(kind)
+    table.upsert(rows(range(10), ts=1))
+    table.upsert(rows(range(5, 20), ts=1))
+    before = content(table)
+    assert len(before) == 20 and set(content(table, mode="read_optimized")) == set(before)
+
+
+def test_under_a_record_index_small_file_groups_are_filled_up(make):
+    table = make("RECORD_LEVEL_INDEX")
+    for number in range(4):
+        table.upsert(rows([*range(10 * number, 10 * number + 10), 0], ts=1 + number))
+    assert len(set(groups(table).values())) == 1
+    table.compact()
+    assert len(content(table)) == 40 and len(set(groups(table).values())) == 1
+    alone = again(table, **{"hoodie.parquet.small.file.limit": 0})
+    alone.upsert(rows(range(40, 50), ts=1))
+    assert len(set(groups(table).values())) == 2
+    assert table.validate_metadata().ok
+
+
+@pytest.mark.parametrize("limit", ["0", "1000000"])
+def test_two_writers_of_a_record_index_insert_keys_at_once(make, limit):
+    table = again(make("RECORD_LEVEL_INDEX"), **{"hoodie.parquet.small.file.limit": limit})
+    table.upsert(rows(range(10), ts=1))
+    with table.begin() as first, again(table).begin() as second:
+        first.write(rows([20, 21, 22], ts=5, value="first"))
+        second.write(rows([21, 23], ts=6, value="second"))
+        second.commit()
+        first.commit()
+    assert len(groups(table)) == 14 and content(table)["k21"] == "second21"
+    assert table.validate_metadata().ok
+
+
+def test_two_writers_insert_one_key_at_once_and_one_row_is_left(table):
+    with table.begin() as first, again(table).begin() as second:
+        first.write(rows([20, 21, 3], ts=5, value="first"))
+        second.write(rows([20, 22], ts=4, value="second"))
+        assert second.commit().status == first.commit().status == "committed"
+    found = content(table)
+    assert found["k20"] == "first20" and found["k21"] == "first21" and found["k22"] == "second22"
+    assert len(found) == 13 and found["k3"] == "first3"
+    groups(table)  # none is doubled
+    table.compact()
+    assert content(table) == found
+
+
+def test_the_higher_ordering_value_wins_whoever_inserted_first(table):
+    with table.begin() as late:
+        late.write(rows([20], ts=3, value="older"))
+        again(table).upsert(rows([20], ts=4, value="newer"))
+        late.commit()
+    assert content(table)["k20"] == "newer20"
+
+
+def test_a_delete_meets_the_row_that_was_inserted_beside_it(table):
+    gone = rows([20], ts=9).append_column("_hoodie_is_deleted", pa.array([True]))
+    flagged = rows([1], ts=2).append_column("_hoodie_is_deleted", pa.array([False]))
+    table.upsert(flagged)
+    with table.begin() as txn:
+        txn.write(gone)
+        again(table).upsert(rows([20], ts=4).append_column("_hoodie_is_deleted", pa.array([False])))
+        txn.commit()
+    assert "k20" not in content(table)
+
+
+def test_deleted_keys_are_gone_and_those_that_were_never_there_change_nothing(table):
+    assert table.delete(pa.table({"id": ["k1", "k2"], "city": ["a", "a"]})).status == "committed"
+    assert set(content(table)) == {"k0", *(f"k{k}" for k in range(3, 10))}
+    assert table.delete(pa.table({"id": ["k77"], "city": ["a"]})).status == "empty"
+    assert table.delete(pa.table({"id": ["k3"], "city": ["nowhere"]})).status == "empty"
+    table.upsert(rows([1], ts=1, value="back"))
+    assert content(table)["k1"] == "back1" and len(content(table)) == 9
+    table.compact()
+    assert len(content(table)) == 9
+
+
+def test_a_key_of_several_batches_becomes_one_row(table):
+    with table.begin() as txn:
+        txn.write(rows([30, 31], ts=2, value="b"))
+        txn.write(rows([30], ts=1, value="a"))
+        txn.write(rows([31], ts=3, value="c"))
+        txn.commit()
+    assert content(table)["k30"] == "b30" and content(table)["k31"] == "c31"
+
+
+def test_keys_are_unique_in_their_partition(make):
+    table = make("SIMPLE")
+    table.upsert(pa.concat_tables([rows([1], ts=1), rows([1], ts=1, city="b", value="other")]))
+    table.upsert(rows([1], ts=2, city="b", value="newer"))
+    found = table.scan(columns=["city", "value"]).to_arrow().to_pylist()
+    assert sorted((row["city"], row["value"]) for row in found) == [("a", "v1"), ("b", "newer1")]
+
+
+@pytest.mark.parametrize("kind", GLOBAL)
+def test_a_global_index_keeps_a_row_where_its_key_is(make, kind):
+    table = make(kind, **{name.replace(".", "__"): value for name, value in STAY.items()})
+    table = again(table, **STAY)
+    table.upsert(rows([1, 2], ts=1))
+    table.upsert(pa.concat_tables([rows([1, 3], ts=2, city="b", value="new"), rows([3], ts=3, value="n")]))
+    columns = ["_hoodie_record_key", "_hoodie_partition_path", "value"]
+    found = table.scan(columns=columns).to_arrow().to_pylist()
+    assert sorted(tuple(row.values()) for row in found) == [
+        ("k1", "a", "new1"), ("k2", "a", "v2"), ("k3", "a", "n3")
+    ]  # fmt: skip
+
+
+def test_a_row_that_would_move_to_another_partition_is_refused_and_nothing_is_written(make):
+    table = make("GLOBAL_SIMPLE")
+    table.upsert(rows([1], ts=1))
+    files = data_files(table)
+    with pytest.raises(Unsupported, match="lies in partition 'a'"):
+        table.upsert(rows([1], ts=2, city="b"))
+    assert data_files(table) == files and content(table) == {"k1": "v1"}
+
+
+def test_writers_that_mean_keys_to_be_unique_elsewhere_are_refused(make, tmp_path):
+    table = make("SIMPLE")
+    table.upsert(rows([1], ts=1))
+    with pytest.raises(Invalid, match="contradicts the table"):
+        again(table, **{"hoodie.index.type": "GLOBAL_SIMPLE"}).upsert(rows([1], ts=1))
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda table: table.bulk_insert(rows([1], ts=1)),
+        lambda table: table.insert_overwrite(rows([1], ts=1)),
+        lambda table: table.truncate(),
+        lambda table: table.begin().task_spec(),
+        lambda table: table.begin().detach(),
+    ],
+    ids=["bulk_insert", "insert_overwrite", "truncate", "tasks", "detached"],
+)
+def test_what_needs_buckets_is_refused_by_name(make, write):
+    with pytest.raises(Unsupported, match="without buckets"):
+        write(make())
+
+
+def test_options_of_buckets_and_another_index_exclude_each_other(make_table):
+    with pytest.raises(Invalid, match="exclude each other"):
+        make_table(buckets=4, hoodie__index__type="SIMPLE")
+
+
+def test_an_aborted_insert_leaves_nothing(table):
+    files = data_files(table)
+    with table.begin() as txn:
+        txn.write(rows(range(50, 60), ts=1))
+    assert data_files(table) == files
+    assert len(content(table)) == 10
+
+
+def test_columns_that_come_with_new_keys_are_added(table):
+    more = rows([40], ts=1).append_column("extra", pa.array([7]))
+    with table.begin() as txn:
+        txn.write(rows([41, 1], ts=2))
+        txn.write(more)
+        txn.commit()
+    found = table.scan(columns=["id", "extra"]).to_arrow().to_pylist()
+    assert {row["id"]: row["extra"] for row in found if row["id"] in ("k40", "k41", "k1")} == {
+        "k40": 7, "k41": None, "k1": None
+    }  # fmt: skip
+
+
+def test_services_and_queries_work_as_on_any_table(table):
+    for number in range(4):
+        table.upsert(rows(range(number, number + 8), ts=2 + number, value=f"r{number}-"))
+    before = content(table)
+    table.log_compact()
+    assert content(table) == before
+    table.compact()
+    assert content(table) == content(table, mode="read_optimized") == before
+    table.clean()
+    table.archive()
+    assert content(table) == before
+    report = table.validate_metadata()
+    assert report is None or report.ok
+
+
+def test_a_pending_clustering_of_another_engine_ends_a_write_to_its_rows(table):
+    from mainstem.storage import paths
+
+    timeline = f"{table.path}/{paths.TIMELINE}"
+    with table.begin() as txn:
+        txn.write(rows([1], ts=2))
+        with open(f"{timeline}/{int(txn.instant) + 1}.clustering.requested", "wb"):
+            pass
+        with pytest.raises(RolledBack, match="clustering"):
+            txn.commit()
+    table.upsert(rows([99], ts=2))  # of new keys it has nothing
+
+
+def test_a_table_of_hive_style_and_composite_keys(tmp_path):
+    table = mainstem.create_table(
+        tmp_path / "t", SCHEMA, record_key=["id", "ts"], ordering="ts", partition_by="city",
+        properties={
+            "hoodie.index.type": "SIMPLE", "hoodie.datasource.write.hive_style_partitioning": "true",
+            "hoodie.mainstem.fsync": False,
+        },
+    )  # fmt: skip
+    table.upsert(rows([1, 2], ts=1))
+    table.upsert(rows([1, 3], ts=1, value="new"))
+    assert content(table) == {"k1": "new1", "k2": "v2", "k3": "new3"}
+
+
+def test_a_table_without_partitions(make_table):
+    table = make_table(partition_by=(), buckets=None, hoodie__index__type="GLOBAL_SIMPLE")
+    table.upsert(rows([1, 2], ts=1))
+    table.upsert(rows([1, 3], ts=2, city="b", value="new"))
+    assert content(table) == {"k1": "new1", "k2": "v2", "k3": "new3"}
