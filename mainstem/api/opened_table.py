@@ -17,6 +17,7 @@ from mainstem.layout.properties import TableConfig, load_config
 from mainstem.metadata.metadata_partitions import has_metadata
 from mainstem.options import DATA_SKIPPING, METADATA, WriterOptions
 from mainstem.options.placing import (
+    INDEX_TYPE,
     KEY_ENCODING,
     NEW_ENCODING,
     PARTITION_FIELDS,
@@ -118,7 +119,7 @@ class OpenedTable:
             index = key_index({**config.raw, **self.given})
             buckets = check_buckets(self.seams.storage, config) if index is None else 0
             if index is not None:
-                check_key_index(self.seams.storage, config, index)
+                check_key_index(self.seams.storage, config, index, told=INDEX_TYPE in self.config.raw)
             note_lock(self.seams)
             self._identify()
             ctx = open_context(

@@ -76,9 +76,10 @@ def check_buckets(storage: Storage, config: TableConfig) -> int:
     return count
 
 
-def check_key_index(storage: Storage, config: TableConfig, index: KeyIndex) -> None:
+def check_key_index(storage: Storage, config: TableConfig, index: KeyIndex, *, told: bool) -> None:
     """Check that the table has no buckets, and that all mainstem writers mean keys to be unique alike.
 
+    ``told``: the table's own properties name the index, which no writer may contradict then.
     Raises ``Invalid`` for a table with buckets and for writers that differ, ``Unsupported`` for consistent
     hashing.
     """
@@ -95,8 +96,8 @@ def check_key_index(storage: Storage, config: TableConfig, index: KeyIndex) -> N
                 table=storage.base,
             )
         break
-    if not config.partition_fields:
-        return  # its one partition is the table
+    if told or not config.partition_fields:
+        return  # one partition is the table
     try:
         storage.put_new(paths.UNIQUE_NOTE, index.unique_in.encode(), durable=True)
         return

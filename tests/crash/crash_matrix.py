@@ -1,15 +1,13 @@
 """``python -m tests.crash.crash_matrix``: every action killed at every step, gone on with by everybody.
 
-
 For each action (commit, bulk insert, overwrites, abort, rollback, compaction, log compaction, clean,
 savepoint, restore, archiving, compaction of the archive's levels; with a metadata table building, rebuilding
 and dropping an index, and compaction of the metadata table) a table is made on which it has something to do.
 The action is killed at each of its steps (``crash_worker``), and from each state that it leaves behind go on:
 a writer, a reader, a compactor, a cleaner, an archiver, a log compactor, an indexer, a dropper and a
 compactor of the metadata table, each on a copy of its own, at once, while the dead process still looks
-alive. Then
-everybody comes, long after; now and then this recovery is killed as well. The rows are right at every
-moment, every commit is active or archived, once, and nothing is left over.
+alive. Then everybody comes, long after; now and then this recovery is killed as well. The rows are right at
+every moment, every commit is active or archived, once, and nothing is left over.
 
 ``--store`` names what the tables lie on (``bodies``). On an object store an action dies at each of its
 requests, and each request travels on once, too: the process is dead, somebody has gone on, and then the
@@ -150,11 +148,19 @@ def _written(path: Path, commits: int = 1, *, index: bool = True, **more: object
     return table
 
 
-def _dead_writer(path: Path, run: Run, **more: object) -> None:
+def _placed(path: Path, commits: int = 1) -> mainstem.Table:
+    """A table without buckets."""
+    return _written(path, commits, index=False, **{"hoodie.index.type": "SIMPLE"})
+
+
+def _dead_writer(
+    path: Path, run: Run, *, make: Callable[..., mainstem.Table] | None = None, **more: object
+) -> None:
     """A writer died inside its second critical section, long ago, and nobody will make its commit visible."""
-    steps = _steps_of(run, "upsert", lambda p: _written(p, **more))
+    made = make or (lambda p: _written(p, **more))
+    steps = _steps_of(run, "upsert", made)
     for kill_at in reversed(range(steps)):
-        _written(path, **more)
+        made(path)
         run("upsert", path, kill_at)
         if not _guarded(path) and (current().by_requests or (path / ".hoodie/lock").exists()):
             settle_what_was_decided(path)
@@ -224,6 +230,9 @@ def templates(run: Run) -> dict[str, tuple[str, Callable[[Path], object]]]:
     """Name -> the action that is killed, and what makes its table."""
     return {
         "upsert": ("upsert", _written),
+        "upsert_placed": ("upsert", _placed),
+        "roll_back_placed": ("roll_back", lambda path: _dead_writer(path, run, make=_placed)),
+        "compact_placed": ("compact", lambda path: _placed(path, 2)),
         "bulk_insert": ("bulk_insert", _written),
         "abort": ("abort", _written),
         "roll_back": ("roll_back", lambda path: _dead_writer(path, run)),
@@ -261,9 +270,16 @@ def _indexed_templates(run: Run) -> dict[str, tuple[str, Callable[[Path], object
         table.create_index("secondary_index", ["value"], name="by_value")
         table.upsert(rows("old0-", 1, "0246"))
 
+    def told(path: Path) -> None:
+        """Without buckets, under a record index that tells where keys are."""
+        table = _written(path, 0, index=False, **INDEXED, **{"hoodie.index.type": "RECORD_LEVEL_INDEX"})
+        table.create_index("record_index")
+        table.upsert(rows("old0-", 1, "0246"))
+
     return {
         "upsert_indexed": ("upsert", lambda path: _written(path, **INDEXED)),
         "upsert_keys_indexed": ("upsert", keyed),
+        "upsert_placed_indexed": ("upsert", told),
         "bulk_insert_keys_indexed": ("bulk_insert", keyed),
         "bulk_insert_indexed": ("bulk_insert", lambda path: _written(path, **INDEXED)),
         "insert_overwrite_indexed": ("overwrite", lambda path: _spread(path, **INDEXED)),

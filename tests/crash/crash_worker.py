@@ -81,7 +81,7 @@ def create(path: str, **more: object) -> None:
         record_key="id",
         ordering="ts",
         partition_by="city",
-        buckets=2,
+        buckets=None if "hoodie.index.type" in more else 2,
         properties={**PROPERTIES, "hoodie.mainstem.exclusive": bodies.current().exclusive, **more},
     )
 

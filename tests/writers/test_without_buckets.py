@@ -203,6 +203,23 @@ def test_writers_that_mean_keys_to_be_unique_elsewhere_are_refused(make, tmp_pat
         again(table, **{"hoodie.index.type": "GLOBAL_SIMPLE"}).upsert(rows([1], ts=1))
 
 
+def test_writers_of_a_table_that_names_no_index_must_agree_where_keys_are_unique(make):
+    table = make("SIMPLE")
+    table.upsert(rows([1], ts=1))
+    path = os.path.join(table.path, ".hoodie/hoodie.properties")
+    with open(path) as file:
+        lines = [line for line in file if not line.startswith("hoodie.index.type")]
+    with open(path, "w") as file:
+        file.writelines(lines)
+    with pytest.raises(Unsupported, match=r"give hoodie\.index\.type"):
+        mainstem.open_table(table.path).upsert(rows([1], ts=1))
+    for kind in ("SIMPLE", "BLOOM", "RECORD_LEVEL_INDEX"):
+        mainstem.open_table(table.path, {"hoodie.index.type": kind}).upsert(rows([1], ts=1))
+    with pytest.raises(Invalid, match="unique in its table, but other writers"):
+        mainstem.open_table(table.path, {"hoodie.index.type": "GLOBAL_SIMPLE"}).upsert(rows([1], ts=1))
+    assert content(table) == {"k1": "v1"}
+
+
 @pytest.mark.parametrize(
     "write",
     [
