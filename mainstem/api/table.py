@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from mainstem.indexing.status import Index
     from mainstem.layout.slicing import FileSlice
     from mainstem.merge.compaction_cautions import Caution
+    from mainstem.readers.queries.row_explanation import RowExplanation
     from mainstem.readers.queries.scan_plan import ScanPlan
     from mainstem.services.archiving import Archived
     from mainstem.services.background import Background
@@ -238,6 +239,27 @@ class Table:
             images=images,
             damaged=self.opened.damaged,
         ).of_table(self.opened.identity)
+
+    def explain_row(
+        self, key: str | int, partition: str | None = None, as_of: str | None = None
+    ) -> RowExplanation:
+        """Every version of one row that is still there, which of them a query shows, and why.
+
+        ``key``: the record key as in ``_hoodie_record_key``. ``partition``: its path below the table; without
+        it all partitions are looked through. ``as_of``: as of a requested time. Of a table with a bucket
+        index that mainstem made only the key's bucket is read, else every file group. Files that cannot be
+        read are told as such. See docs/reading.md.
+        """
+        from mainstem.readers.queries.explain_row import explain_row
+
+        return explain_row(
+            self.opened.seams.storage,
+            key,
+            partition=partition,
+            as_of=as_of,
+            damaged=self.opened.damaged,
+            use=self.opened.use,
+        )
 
     # -- writing ---------------------------------------------------------------------------------
 
