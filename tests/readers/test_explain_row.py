@@ -163,13 +163,19 @@ def test_columns_of_partial_updates_say_where_they_are_from(tmp_path):
     assert told.rows.select(["ts", "value"]).to_pylist() == [{"ts": 7, "value": "second"}]
 
 
-def test_as_of_and_writes_that_are_not_completed(tmp_path):
+def test_versions_after_the_time_asked_for_are_told_as_such(tmp_path):
     table = made(tmp_path)
     first = table.upsert(row(1, "first"))
     table.upsert(row(2, "second"))
     told = table.explain_row("a", as_of=first.instant)
     assert [v.wins for v in told.versions] == [True, False]
     assert f"is later than {first.instant}" in told.versions[1].why
+
+
+@pytest.mark.disk("a log file is there before its commit")
+def test_rows_of_a_write_that_is_not_completed_are_told_as_such(tmp_path):
+    table = made(tmp_path)
+    table.upsert(row(1, "first"))
     with table.begin() as txn:
         txn.write(row(3, "open"))
         told = table.explain_row("a")
