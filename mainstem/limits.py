@@ -36,6 +36,9 @@ FILTER_DEPTH_MAX = 50
 FILTER_CONDITIONS_MAX = 1_000
 # Record keys in a filter that are looked up one by one; with more, files are read instead.
 WANTED_KEYS_MAX = 100_000
+# Versions of one row that are told one by one, and those of which each column's is looked for.
+EXPLAINED_VERSIONS_MAX = 1_000
+EXPLAINED_COLUMNS_OF_MAX = 100
 # One value of a string or bytes column.
 VALUE_BYTES_MAX = 1 * GIB
 # Arrow's 32-bit offsets: a chunk of encoded or decoded bytes stays below this.

@@ -28,7 +28,7 @@ def _documented() -> list[str]:
     return [name for text in texts for name in re.findall(r"^::: ([\w.]+)$", text, re.MULTILINE)]
 
 
-@pytest.mark.parametrize("package", ["mainstem", "mainstem.spark", "mainstem.flink"])
+@pytest.mark.parametrize("package", ["mainstem", "mainstem.spark", "mainstem.flink", "mainstem.aio"])
 def test_every_public_name_is_in_the_reference_once(package: str) -> None:
     names = importlib.import_module(package).__all__
     documented = _documented()
@@ -47,12 +47,13 @@ def _has_docstring(name: str) -> bool:
     if whole.exists():
         return ast.get_docstring(ast.parse(whole.read_text(encoding="utf-8"))) is not None
     nodes = ast.parse(part.read_text(encoding="utf-8")).body if part.exists() else []
-    found = [n for n in nodes if isinstance(n, (ast.ClassDef, ast.FunctionDef)) and n.name == attribute]
+    kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    found = [n for n in nodes if isinstance(n, kinds) and n.name == attribute]
     return any(ast.get_docstring(node) for node in found)
 
 
 def test_what_else_the_reference_shows_is_where_it_says() -> None:
-    public = re.compile(r"mainstem\.(spark\.|flink\.)?\w+")
+    public = re.compile(r"mainstem\.(spark\.|flink\.|aio\.)?\w+")
     others = [name for name in _documented() if not public.fullmatch(name)]
     assert others
     assert [name for name in others if not _has_docstring(name)] == []

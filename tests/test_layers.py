@@ -32,7 +32,7 @@ FLOORS = (
     ("indexing",),
     ("vectors",),
     ("api",),
-    ("spark", "flink"),
+    ("spark", "flink", "aio"),
     ("cli",),
     ("__main__",),
 )

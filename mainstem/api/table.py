@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mainstem.api.indexes import Indexes
@@ -20,6 +20,9 @@ from mainstem.storage.backends import Place, location_of, reopens, storage_of
 from mainstem.storage.store_options import split
 from mainstem.truetime.seams import Seams
 
+# A write that others' inserts forestall at the last moment is done again so often.
+_TAKEN_MAX = 10
+
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from mainstem.indexing.status import Index
     from mainstem.layout.slicing import FileSlice
     from mainstem.merge.compaction_cautions import Caution
+    from mainstem.readers.queries.row_explanation import RowExplanation
     from mainstem.readers.queries.scan_plan import ScanPlan
     from mainstem.services.archiving import Archived
     from mainstem.services.background import Background
@@ -46,9 +50,9 @@ if TYPE_CHECKING:
     from mainstem.vectors.index.lifecycle import Refreshed
     from mainstem.vectors.search.explanation import SearchExplanation
     from mainstem.writers.context import WriterContext
-    from mainstem.writers.fit_rows import Rows
     from mainstem.writers.outcome import Outcome
     from mainstem.writers.rollback import RolledBackInstant
+    from mainstem.writers.rows_in import Rows
     from mainstem.writers.stream_guard import StreamGuard
     from mainstem.writers.transaction import Transaction
     from mainstem.writers.write_spec import WriteSpec
@@ -239,6 +243,27 @@ class Table:
             damaged=self.opened.damaged,
         ).of_table(self.opened.identity)
 
+    def explain_row(
+        self, key: str | int, partition: str | None = None, as_of: str | None = None
+    ) -> RowExplanation:
+        """Every version of one row that is still there, which of them a query shows, and why.
+
+        ``key``: the record key as in ``_hoodie_record_key``. ``partition``: its path below the table; without
+        it all partitions are looked through. ``as_of``: as of a requested time. Of a table with a bucket
+        index that mainstem made only the key's bucket is read, else every file group. Files that cannot be
+        read are told as such. See docs/reading.md.
+        """
+        from mainstem.readers.queries.explain_row import explain_row
+
+        return explain_row(
+            self.opened.seams.storage,
+            key,
+            partition=partition,
+            as_of=as_of,
+            damaged=self.opened.damaged,
+            use=self.opened.use,
+        )
+
     # -- writing ---------------------------------------------------------------------------------
 
     def begin(
@@ -320,8 +345,9 @@ class Table:
     def upsert(self, rows: Rows) -> Outcome:
         """Insert or update full rows in one commit.
 
-        ``rows``, here and in the methods below: an Arrow table or record batch, or columns by name, which are
-        Arrow arrays, lists and NumPy arrays; a matrix has a vector in each row.
+        ``rows``, here and in the methods below: Arrow data of any library, in memory or as a stream, pandas
+        and Polars frames, DuckDB relations, columns by name, lists of dicts, and iterators of any of these
+        (docs/rows.md). A stream is taken batch by batch, and committed whole or not at all.
         """
         return self._write_once("upsert", rows)
 
@@ -356,9 +382,7 @@ class Table:
 
     def insert_overwrite_table(self, rows: Rows) -> Outcome:
         """``insert_overwrite`` of all partitions: no older row stays."""
-        with self.begin("insert_overwrite_table") as txn:
-            txn.write(rows)
-            return txn.commit()
+        return self._write_once("insert_overwrite_table", rows)
 
     def delete_partition(self, *partitions: str) -> Outcome:
         """Delete all rows of partitions, named as their paths below the table (``city=rome/day=3``, or
@@ -392,20 +416,38 @@ class Table:
         """
         return self._write_once("update_columns", rows)
 
-    def _write_once(self, operation: str, rows: Rows) -> Outcome:
-        from mainstem.writers.fit_rows import as_table
-        from mainstem.writers.outcome import EMPTY, Outcome, check_operation
+    def _write_once(
+        self, operation: str, rows: Rows, check: Callable[[], None] = lambda: None
+    ) -> Outcome:
+        """``check``: called for each batch of a stream, and before the commit; if it raises, nothing is
+        committed."""
+        from mainstem.writers.outcome import EMPTY, INSERT_OVERWRITE_TABLE, Outcome, check_operation
+        from mainstem.writers.placed_rows import KeyTaken
+        from mainstem.writers.rows_in import RowStream, rows_in
 
         name = check_operation(operation)
         try:
-            rows = as_table(rows)
+            given = rows_in(rows)
+            if isinstance(given, RowStream):
+                whole = given.only()
+                given.check = check
+                given = given if whole is None else whole
         except Invalid as error:
-            error.table = self.path
+            error.table = error.table or self.path
             raise
-        if rows.num_rows == 0:
+        if not isinstance(given, RowStream) and given.num_rows == 0 and name != INSERT_OVERWRITE_TABLE:
             return Outcome(EMPTY)
-        with self._begin(name, at_once=True) as txn:
-            return txn.write_once(rows)
+        whole, left = not isinstance(given, RowStream), _TAKEN_MAX
+        while True:
+            try:
+                with self._begin(name, at_once=whole) as txn:
+                    txn.write(given)
+                    check()
+                    return txn.commit()
+            except KeyTaken:  # a stream cannot be read again
+                left -= 1
+                if not (whole and left):
+                    raise
 
     # -- for engines -------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@
     mainstem scan PATH          rows of a snapshot, as of a time, or of the base files alone
     mainstem changes PATH       what instants of a range of completion times changed
     mainstem search PATH COLUMN the rows whose vectors are nearest to one
+    mainstem explain PATH       every version of a row that is still there, and which one a query shows
     mainstem properties PATH    hoodie.properties
     mainstem delete-partition PATH PARTITION...  delete all rows of partitions, beside running writers
     mainstem truncate PATH      delete all rows; the table and its history stay
@@ -35,6 +36,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import mainstem
 from mainstem.cli.emptying import add_emptying_commands
+from mainstem.cli.explained_rows import add_explain_command
 from mainstem.cli.flink_commit import add_flink_command
 from mainstem.cli.index import add_index_commands
 from mainstem.cli.metadata import add_metadata_commands
@@ -136,6 +138,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--deletes", action="store_true", help="deleted keys too, marked in _change_type")
     sub.add_argument("--cdc", action="store_true", help="change data: operation, row before, row after")
     add_search_command(add, _add_rows, _open)
+    add_explain_command(add, _open)
     add("properties", _properties, "show hoodie.properties")
     add_emptying_commands(add, _open)
     add_service_commands(add, _open)

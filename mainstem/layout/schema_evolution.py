@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from mainstem.errors import Invalid
 from mainstem.formats.avro_schema import META_FIELDS, arrow_to_avro, avro_to_arrow, value_type
 from mainstem.formats.vectors import check_same, vector_of
+from mainstem.layout.schema_fit import misfit
 
 _OWN = ("_hoodie_is_deleted", "_hoodie_operation")
 
@@ -51,18 +52,24 @@ def needed_fields(
             if name in fixed:
                 raise Invalid(
                     f"column {name!r} of type {column.type} has values that the table's {field.type} cannot"
-                    " hold. Key, partition and ordering columns are never widened: their texts and order"
-                    " would change; nor are columns with partition_stats, of which Java cannot merge rows"
-                    " of two types. Cast the column before writing, or drop that index first"
+                    f" hold{_first(column, field.type)}. Key, partition and ordering columns are never"
+                    " widened: their texts and order would change; nor are columns with partition_stats, of"
+                    " which Java cannot merge rows of two types. Cast the column before writing, or drop that"
+                    " index first"
                 )
             if name in whole and pa.types.is_floating(wider):
                 raise Invalid(
                     f"column {name!r} of type {column.type} has values that the table's {field.type} cannot"
-                    " hold, and it has a secondary index, which holds no fractions; cast it before writing,"
-                    " or drop that index first"
+                    f" hold{_first(column, field.type)}, and it has a secondary index, which holds no"
+                    " fractions; cast it before writing, or drop that index first"
                 )
             needed.append(field.with_type(wider))
     return needed
+
+
+def _first(column: pa.ChunkedArray, kind: pa.DataType) -> str:
+    row = misfit(column, kind)
+    return "" if row is None else f" (first in row {row})"
 
 
 def declared_fields(

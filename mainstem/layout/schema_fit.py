@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from functools import lru_cache
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from mainstem.errors import Invalid
 from mainstem.formats.avro_schema import META_FIELDS, arrow_to_avro, avro_to_arrow
@@ -71,8 +72,10 @@ def fit_batch(
 
 def _fit_column(column: pa.ChunkedArray, field: pa.Field, table: str) -> pa.ChunkedArray:
     if not field.nullable and column.null_count:
+        row = pc.index(column.is_null(), True).as_py()
         raise Invalid(
-            f"column {field.name!r} has {column.null_count} nulls, but the table's schema allows none",
+            f"column {field.name!r} has {column.null_count} nulls, first in row {row}, but the table's schema"
+            " allows none; fill them, or leave these rows out",
             table=table,
         )
     vector = vector_of(field)
@@ -85,11 +88,35 @@ def _fit_column(column: pa.ChunkedArray, field: pa.Field, table: str) -> pa.Chun
             column = column.cast(column.type.value_type)
         return column.cast(field.type, safe=True)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        row = misfit(column, field.type)
+        at = "" if row is None else f", row {row},"
         raise Invalid(
-            f"column {field.name!r} of type {column.type} does not fit the table's {field.type}:"
+            f"column {field.name!r}{at} of type {column.type} does not fit the table's {field.type}:"
             f" {error}; cast it before writing",
             table=table,
         ) from error
+
+
+def misfit(column: pa.ChunkedArray, kind: pa.DataType) -> int | None:
+    """The first row whose value this type cannot hold; None if the trouble is with the types themselves."""
+
+    def fits(part: pa.ChunkedArray) -> bool:
+        try:
+            part.cast(kind, safe=True)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
+            return False
+        return True
+
+    low, high = 0, len(column)
+    if fits(column) or not fits(column.slice(0, 0)):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        if fits(column.slice(low, middle - low)):
+            low = middle
+        else:
+            high = middle
+    return low
 
 
 @lru_cache(maxsize=64)

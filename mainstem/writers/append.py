@@ -39,7 +39,7 @@ from mainstem.storage.swaps import has_swaps
 from mainstem.timeline.commit_metadata import WriteStat
 from mainstem.timeline.instant import DELTACOMMIT, REQUESTED
 from mainstem.writers.encode_rows import Blocks, BucketEncoder, Place, Slab
-from mainstem.writers.fit_rows import as_table
+from mainstem.writers.rows_in import as_table
 from mainstem.writers.write_spec import WriteSpec
 
 _OPEN_FILES_MAX = 400

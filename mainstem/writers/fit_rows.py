@@ -2,53 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TypeAlias
-
 import numpy as np
 import pyarrow as pa
 
 from mainstem.errors import Invalid
 from mainstem.formats.avro_schema import META_FIELDS
-from mainstem.formats.vectors import VectorRefused, rows_of
+from mainstem.formats.vectors import VectorRefused
 from mainstem.layout.schema_fit import fit_batch
 from mainstem.merge.log_entries import deleted_rows
 from mainstem.merge.modes import EVENT_TIME, FILL_UNAVAILABLE
 from mainstem.writers.write_spec import DELETE, UPDATE_COLUMNS, WriteSpec
-
-Rows: TypeAlias = pa.Table | pa.RecordBatch | Mapping[str, object]
-"""Arrow data, or columns by name: arrays, lists, and NumPy matrices with a vector in each row."""
-
-
-def as_table(rows: object) -> pa.Table:
-    """A caller's rows as a table. Raises ``Invalid`` for anything but ``Rows``."""
-    if isinstance(rows, pa.RecordBatch):
-        return pa.Table.from_batches([rows])
-    if isinstance(rows, pa.Table):
-        return rows
-    if isinstance(rows, Mapping):
-        return _from_columns(rows)
-    raise Invalid(
-        f"rows are a {type(rows).__name__}, expected a pyarrow.Table or RecordBatch, or columns by name:"
-        " convert them first (pyarrow.Table.from_pylist, from_pandas)"
-    )
-
-
-def _from_columns(columns: Mapping[str, object]) -> pa.Table:
-    made = {}
-    for name, values in columns.items():
-        try:
-            if isinstance(values, np.ndarray) and values.ndim > 1:
-                made[name] = rows_of(values, str(name))
-            else:
-                made[name] = values if isinstance(values, pa.ChunkedArray) else pa.array(values)
-        except (pa.ArrowException, TypeError, ValueError) as error:
-            raise Invalid(f"column {name!r} cannot be made an Arrow array: {error}") from error
-    try:
-        return pa.table(made)
-    except (pa.ArrowException, TypeError) as error:
-        sizes = ", ".join(f"{name!r}: {len(values)}" for name, values in made.items())
-        raise Invalid(f"the columns make no table: their numbers of rows differ ({sizes})") from error
 
 
 def fit_rows(batch: pa.Table, spec: WriteSpec, schema: pa.Schema) -> pa.Table:
@@ -132,9 +95,10 @@ def _check_no_nulls(part: pa.Table, needed: set[str], spec: WriteSpec) -> None:
     for name in part.column_names:
         nulls = part.column(name).null_count
         if nulls and name not in needed:
+            row = int(np.flatnonzero(part.column(name).is_null().to_numpy())[0])
             raise Invalid(
-                f"column {name!r} has {nulls} nulls: update_columns cannot set a cell to null"
-                " (under IGNORE_DEFAULTS a null means 'keep the older value'); leave the column"
+                f"column {name!r} has {nulls} nulls, first in row {row}: update_columns cannot set a cell to"
+                " null (under IGNORE_DEFAULTS a null means 'keep the older value'); leave the column"
                 " out for these rows, or upsert full rows if the older value is to be kept",
                 table=spec.base,
             )

@@ -36,7 +36,7 @@ from mainstem.storage.protocol import Storage
 from mainstem.truetime.seams import Randomness, Seams
 from mainstem.writers.append import BucketAppender, FileIds
 from mainstem.writers.encode_rows import Blocks, BucketEncoder, Place
-from mainstem.writers.fit_rows import as_table
+from mainstem.writers.rows_in import as_table
 from mainstem.writers.transaction_schema import declare
 from mainstem.writers.write_spec import DELETE, OF_BASE_FILES, WriteSpec
 

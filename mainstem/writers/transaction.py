@@ -42,7 +42,9 @@ from mainstem.errors import (
     Unavailable,
     Unsupported,
 )
+from mainstem.layout.schema_fit import arrow_user_schema
 from mainstem.lsm_archive.reader import Archive
+from mainstem.merge.rules import DELETED_COLUMN, OPERATION_COLUMN
 from mainstem.metadata.commits.action import FileChanges
 from mainstem.options import WRITER_NAME
 from mainstem.publish.publisher import Held, Published, Section, quietly
@@ -63,7 +65,6 @@ from mainstem.writers.bulk_insert import (
 )
 from mainstem.writers.conflicts import Overlap, Overlaps
 from mainstem.writers.context import WriterContext
-from mainstem.writers.fit_rows import Rows, as_table
 from mainstem.writers.keys_placed_meanwhile import KeysPlacedMeanwhile, LookAgain, Replaced
 from mainstem.writers.outcome import ALREADY_COMMITTED, COMMITTED, EMPTY, OPERATIONS, Outcome
 from mainstem.writers.placed_rows import KeyTaken, PlacingAppender
@@ -74,6 +75,7 @@ from mainstem.writers.rollback import (
     roll_back,
     roll_back_failed_writes,
 )
+from mainstem.writers.rows_in import Rows, RowStream, rows_in, without_index
 from mainstem.writers.stream_guard import GUARD_KEY, StreamGuard
 from mainstem.writers.transaction_schema import (
     Moved,
@@ -85,7 +87,7 @@ from mainstem.writers.transaction_schema import (
     with_schema,
 )
 from mainstem.writers.transaction_turns import Turns
-from mainstem.writers.write_spec import BULK_INSERT, OF_BASE_FILES, OVERWRITES, UPSERT, WriteSpec
+from mainstem.writers.write_spec import BULK_INSERT, DELETE, OF_BASE_FILES, OVERWRITES, UPSERT, WriteSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -182,7 +184,8 @@ class Transaction:
     ) -> Transaction:
         """Open a transaction. Fills in ``spec.instant``, the requested time.
 
-        ``at_once``: for ``write_once`` only. On a store its inflight file is then put beside its markers.
+        ``at_once``: one ``write``, of rows in memory, and ``commit``. On a store its inflight file is then
+        put beside its markers.
         """
         if guard is not None and spec.operation in OVERWRITES:
             raise Unsupported(
@@ -304,24 +307,62 @@ class Transaction:
         return self._outcome is not None and self._outcome.status == ALREADY_COMMITTED
 
     def write(self, batch: Rows) -> int:
-        """Append a batch; returns its number of rows. A refused batch leaves nothing behind.
+        """Append rows of any kind (docs/rows.md); returns their number.
 
-        After a failure halfway (``Unavailable``: a full disk, say) only ``abort`` is allowed.
+        A refused batch leaves nothing behind. A stream is taken batch by batch: if one is refused after
+        others were written, or the source fails, only ``abort`` is allowed then, as after a failure halfway
+        (``Unavailable``: a full disk, say).
         """
         if self.already_committed:
             return 0
         with self._turns.held:
             self._turns.check_open(self.instant)
-            with self._turns.step("write"), self._refusals():
-                appender = self._opened()
-                rows = as_table(batch)
-                self._follow(rows)
-                return appender.write(rows)
+            with self._turns.step("write"):
+                with self._refusals():
+                    rows = rows_in(batch)
+                    if not isinstance(rows, RowStream):
+                        return self._write(rows)
+                self._turns.in_doubt = True
+                return self._write_stream(rows)
 
-    def write_once(self, batch: Rows) -> Outcome:
-        """The only batch, and its commit, of a transaction that was begun ``at_once``."""
-        self.write(batch)
-        return self.commit()
+    def _write(self, rows: pa.Table) -> int:
+        appender = self._opened()
+        rows = without_index(rows, arrow_user_schema(self._spec.user_schema).names)
+        self._follow(rows)
+        return appender.write(rows)
+
+    def _write_stream(self, stream: RowStream) -> int:
+        """Write a stream's tables. In doubt from the first one on until the last one: part of a stream is
+        never committed."""
+        rules = self._spec.rules
+        flags = {DELETED_COLUMN, OPERATION_COLUMN, *filter(None, [rules.delete_field])}
+        tables = stream.tables(() if self._spec.operation == DELETE else flags)
+        rows = 0
+        while True:
+            try:
+                table = next(tables, None)
+            except Exception:  # the source's own, which is passed on as it is
+                self._turns.in_doubt = rows > 0
+                raise
+            if table is None:
+                self._turns.in_doubt = False
+                return rows
+            try:
+                with self._refusals():
+                    rows += self._write(table)
+            except Invalid as error:
+                if rows:
+                    self._turns.in_doubt = True
+                    error.message += (
+                        f"; this batch begins with row {rows} of the stream, and rows are counted from there."
+                        " The rows before it are written, but not committed: only abort is left"
+                    )
+                raise
+            except Exception:
+                self._turns.in_doubt |= rows > 0
+                raise
+            self._turns.in_doubt = True
+            del table  # not held while the source makes the next one
 
     def add_staged(self, lines: Iterable[str], *, source: str = "") -> int:
         """Take over rows that were staged (``writers/staged_rows.py``): a line is what ``Stager.stage``
@@ -485,7 +526,7 @@ class Transaction:
         """Whether no process can have rolled this transaction back yet, so that storage need not be asked.
 
         True for less than half of the heartbeat's time since the begin, and only once, unless the write is a
-        single batch with its commit (``write_once``). A process is rolled back only after its heartbeat's
+        single batch with its commit (``at_once``). A process is rolled back only after its heartbeat's
         full time, and its clock goes on while it stands still.
         """
         since_ms = self._ctx.seams.clock.monotonic_ms() - self._begun_ms

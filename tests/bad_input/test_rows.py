@@ -9,6 +9,7 @@ from __future__ import annotations
 import decimal
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -85,9 +86,14 @@ def test_a_bad_batch_in_a_transaction_that_is_left_takes_the_good_ones_with_it(t
 
 
 def test_rows_that_are_no_arrow_data_are_refused_by_type(table, path) -> None:
-    for wrong in ([{"id": "a"}], {"a"}, None, "rows"):
+    for wrong in ({"a"}, None, "rows", b"rows", 7, np.zeros((2, 2)), pa.array(["a"])):
         with refused(path, Invalid, type(wrong).__name__, "pyarrow"):
             table.upsert(wrong)
+    for inside in ([["a"]], ["a"], iter([None])):
+        with refused(path, Invalid, "item 0 of the given rows is a (list|str|NoneType)", "pyarrow"):
+            table.upsert(inside)
+    with refused(path, Invalid, "missing", "'city'"):
+        table.upsert([{"id": "a"}])
 
 
 def test_all_parts_of_a_composite_key_null_is_no_key(make) -> None:

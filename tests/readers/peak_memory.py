@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 # What allocators keep for later is not what the work needs.
-_FRUGAL = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "1"}
+FRUGAL = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "1"}
 # Not ru_maxrss: a child inherits it from the process that forked it.
 _CHILD = """
 import json, re, sys
@@ -34,7 +34,7 @@ def peak(place: str, how: str = "stream", options: Mapping[str, str] = {}) -> tu
     """
     done = subprocess.run(
         [sys.executable, "-c", _CHILD, place, how, json.dumps(dict(options))], stdout=subprocess.PIPE,
-        text=True, check=True, cwd=Path(__file__).parents[2], env={**os.environ, **_FRUGAL},
+        text=True, check=True, cwd=Path(__file__).parents[2], env={**os.environ, **FRUGAL},
     )  # fmt: skip
     rows, most = map(int, done.stdout.split())
     return rows, most

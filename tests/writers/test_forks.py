@@ -208,17 +208,17 @@ def test_a_child_is_refused_at_once_that_was_forked_while_another_thread_wrote(m
     from mainstem.writers import transaction
 
     inside, go = threading.Event(), threading.Event()
-    as_table = transaction.as_table
+    rows_in = transaction.rows_in
 
     def slowly(batch):
         inside.set()
         go.wait(PATIENCE_S)
-        return as_table(batch)
+        return rows_in(batch)
 
     table = make_table()
     with table.begin() as txn:
         with monkeypatch.context() as patched:
-            patched.setattr(transaction, "as_table", slowly)
+            patched.setattr(transaction, "rows_in", slowly)
             writing = threading.Thread(target=lambda: txn.write(rows([1], ts=1)))
             writing.start()
             inside.wait()

@@ -14,6 +14,8 @@ from small_table import SCHEMA, content, rows
 
 import mainstem
 from mainstem.errors import Invalid, RolledBack, Unsupported
+from mainstem.writers import placed_rows
+from mainstem.writers.keys_placed_meanwhile import KeysPlacedMeanwhile
 
 FILES = ("SIMPLE", "BLOOM")
 GLOBAL = ("GLOBAL_SIMPLE", "GLOBAL_BLOOM", "RECORD_INDEX", "GLOBAL_RECORD_LEVEL_INDEX")
@@ -61,10 +63,8 @@ def groups(table):
 
 
 def data_files(table):
-    return sorted(
-        name for folder, _, names in os.walk(table.path) if ".hoodie" not in folder
-        for name in names if not name.startswith(".hoodie")
-    )  # fmt: skip
+    storage = table.opened.seams.storage
+    return [name for city in ("a", "b") for name in storage.names(city) if not name.startswith(".hoodie")]
 
 
 @pytest.mark.supports("Writing", "Tables without buckets: SIMPLE, BLOOM, record indexes, global kinds")
@@ -125,6 +125,30 @@ def test_two_writers_insert_one_key_at_once_and_one_row_is_left(table):
     groups(table)  # none is doubled
     table.compact()
     assert content(table) == found
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["files_can_be_taken_back", "puts_may_be_late"])
+def test_a_key_that_is_placed_at_the_last_moment_is_found_under_the_lock(table, monkeypatch, late):
+    move, placed = KeysPlacedMeanwhile.move, []
+
+    def then_another(self, timeline):
+        found = move(self, timeline)
+        if not placed:
+            placed.append(1)
+            again(table).upsert(rows([20, 21], ts=4, value="other"))
+        return found
+
+    monkeypatch.setattr(KeysPlacedMeanwhile, "move", then_another)
+    if late:
+        monkeypatch.setattr(placed_rows, "has_swaps", lambda storage: True)
+    outcome = table.upsert(rows([20, 22, 1], ts=5, value="mine"))
+    assert outcome.status == "committed"
+    found = content(table)
+    assert (found["k20"], found["k21"], found["k22"], found["k1"]) == ("mine20", "other21", "mine22", "mine1")
+    assert len(groups(table)) == 13
+    report = table.validate_metadata()
+    assert report is None or report.ok
+    assert len([name for name in data_files(table) if outcome.instant in name]) == outcome.files
 
 
 def test_the_higher_ordering_value_wins_whoever_inserted_first(table):
@@ -203,6 +227,7 @@ def test_writers_that_mean_keys_to_be_unique_elsewhere_are_refused(make, tmp_pat
         again(table, **{"hoodie.index.type": "GLOBAL_SIMPLE"}).upsert(rows([1], ts=1))
 
 
+@pytest.mark.disk
 def test_writers_of_a_table_that_names_no_index_must_agree_where_keys_are_unique(make):
     table = make("SIMPLE")
     table.upsert(rows([1], ts=1))
@@ -276,6 +301,7 @@ def test_services_and_queries_work_as_on_any_table(table):
     assert report is None or report.ok
 
 
+@pytest.mark.disk
 def test_a_pending_clustering_of_another_engine_ends_a_write_to_its_rows(table):
     from mainstem.storage import paths
 

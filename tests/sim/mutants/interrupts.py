@@ -12,7 +12,7 @@ from unittest.mock import patch
 from mainstem.errors import Invalid, LeaseLost, Unavailable
 from mainstem.publish.publisher import Held, Publisher
 from mainstem.writers.append import BucketAppender
-from mainstem.writers.fit_rows import as_table
+from mainstem.writers.rows_in import as_table
 from mainstem.writers.transaction import Transaction
 from mainstem.writers.transaction_turns import Turns
 from tests.sim.mutants.mutant import Patch, nothing, seeded_bug
