@@ -61,7 +61,7 @@ __all__ = ["Compaction", "Execution", "GroupTask", "execute", "executing", "pend
 # A row group waiting to be written takes at most this fraction (1/n) of a task's memory.
 _GROUPS_PER_MEMORY = 8
 # Statistics of row groups in an order should be narrow. Smaller ones cost more per row than they leave out.
-_ORDERED_GROUP_BYTES = 8 * MIB
+_ORDERED_GROUP_BYTES = 4 * MIB
 
 
 @dataclass(frozen=True)
