@@ -43,6 +43,7 @@ from mainstem.options.placing import (
     TIME_ZONE,
     URL_ENCODE,
 )
+from mainstem.options.services import LAYOUT_STRATEGY, SORT_COLUMNS
 from mainstem.options.tables import (
     ARCHIVE_FOLDER,
     AUTO_UPGRADE,
@@ -153,6 +154,7 @@ def create_table(
     config.check_writable(local)
     merge_rules(raw)
     _check_keys(config, local)
+    _check_row_order(config, local)
     options = {k: v for k, v in given.items()
                if k not in raw or k == FSYNC or k.startswith(families.LOCKS)}  # fmt: skip
     WriterOptions.from_properties(given)
@@ -190,6 +192,21 @@ def _check_keys(config: TableConfig, local: str) -> None:
     except MainstemError as error:
         error.table = error.table or local
         raise
+
+
+def _check_row_order(config: TableConfig, local: str) -> None:
+    """Make sure that compactions can write rows in the order that the table is made with."""
+    import pyarrow as pa
+
+    from mainstem.formats.avro_schema import META_FIELDS, avro_to_arrow
+    from mainstem.services.clustering_order import RowOrder
+
+    order = RowOrder.from_properties(config.raw)
+    if order is not None:
+        schema = avro_to_arrow(config.raw[CREATE_SCHEMA])
+        for name in reversed(META_FIELDS):
+            schema = schema.insert(0, pa.field(name, pa.string()))
+        order.check(schema, local)
 
 
 def _check_fields(
@@ -250,7 +267,7 @@ def new_properties(
             and k not in (*CLASS_OPTIONS, *TYPE_OPTIONS))
         or k in (INDEX_TYPE, BUCKET_ENGINE, HASH_FIELD, *LOCK_KEYS, *SHARED, FSYNC)
         or (version == 8 and k in (NEW_ENCODING, ENCODING_VALIDATION))
-        or k in (EXCLUSIVE, DATABASE_NAME, POPULATE_META_FIELDS)
+        or k in (EXCLUSIVE, DATABASE_NAME, POPULATE_META_FIELDS, SORT_COLUMNS, LAYOUT_STRATEGY)
     }
     raw: dict[str, str] = {
         ARCHIVE_FOLDER: "archived",

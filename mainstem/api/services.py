@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from mainstem.services.background import Background
     from mainstem.services.cleaning import Cleaned
     from mainstem.services.compaction import Compaction
+    from mainstem.services.compaction_plan import Clustering
     from mainstem.services.log_compaction import LogCompaction
     from mainstem.services.progress import Progress
     from mainstem.services.restoring import Restored
     from mainstem.services.runner import ServiceRun
     from mainstem.services.savepoints import Savepoint
+    from mainstem.writers.context import WriterContext
     from mainstem.writers.rollback import RolledBackInstant
 
 
@@ -36,8 +38,31 @@ def _named(instant: str) -> str:
     return instant
 
 
+def _clustering(
+    ctx: WriterContext,
+    columns: Sequence[str] | str | None,
+    strategy: str | None,
+    partitions: Sequence[str] | None,
+) -> Clustering:
+    """What a caller asks for, completed by the options."""
+    from mainstem.options.services import LAYOUT_STRATEGY, SORT_COLUMNS
+    from mainstem.services.clustering_order import RowOrder
+    from mainstem.services.compaction_plan import Clustering
+
+    properties = {**ctx.config.raw, **ctx.given}
+    wanted = SORT_COLUMNS.read(properties) if columns is None else columns
+    try:
+        order = RowOrder.of(wanted, LAYOUT_STRATEGY.read(properties) if strategy is None else strategy)
+    except Invalid as error:
+        error.table = error.table or ctx.base
+        raise
+    if isinstance(partitions, str):
+        raise Invalid(f"partitions={partitions!r}, expected a list of partition paths", table=ctx.base)
+    return Clustering(order, None if partitions is None else frozenset(partitions))
+
+
 class Services:
-    """``table.services``: rollback, compaction, cleaning, archiving, savepoints and restore.
+    """``table.services``: rollback, compaction, clustering, cleaning, archiving, savepoints and restore.
 
     Every service may run beside writers and in several processes at once. Each raises ``Unsupported`` or
     ``Invalid`` for a table or options that mainstem does not write with, ``LockUnavailable`` and
@@ -197,6 +222,53 @@ class Services:
         done = self.run_compaction(progress=progress)
         time = self.schedule_compaction(if_due=if_due)
         ctx = self._opened.writer_context()
+        # Another process may have executed it by now.
+        found = None if time is None else compaction.execute(ctx, time, progress or silent)
+        return done if found is None else [*done, found]
+
+    def schedule_clustering(
+        self,
+        columns: Sequence[str] | str | None = None,
+        *,
+        strategy: str | None = None,
+        partitions: Sequence[str] | None = None,
+    ) -> str | None:
+        """Plan a compaction that writes rows in an order, of file groups without logs, too, unless their base
+        files are in this order already; its requested time, None if nothing is to do.
+
+        ``run_compaction`` executes it. Arguments and errors are those of ``cluster``.
+        """
+        from mainstem.services import compaction
+
+        ctx = self._opened.writer_context()
+        return compaction.schedule(ctx, cluster=_clustering(ctx, columns, strategy, partitions))
+
+    def cluster(
+        self,
+        columns: Sequence[str] | str | None = None,
+        *,
+        strategy: str | None = None,
+        partitions: Sequence[str] | None = None,
+        progress: Progress | None = None,
+    ) -> list[Compaction]:
+        """Put the rows of every base file in an order, so that filters on these columns read few row groups.
+
+        It finishes the planned compactions, then plans one and executes it. Each file group keeps its rows,
+        and what is in order already and has no logs is left out. Writers go on meanwhile, as beside any
+        compaction. ``columns``: names, by default those of ``hoodie.clustering.plan.strategy.sort.columns``;
+        ``strategy``: ``linear``, ``z-order`` or ``hilbert``, by default ``hoodie.layout.optimize.strategy``.
+        ``partitions``: paths of partitions, None for all. Later compactions keep rows in order where these
+        options are set. Raises ``Invalid`` for columns that the table lacks, or none, and for an unknown
+        strategy, ``Unsupported`` for columns that have no order. What Hudi does in new file groups
+        (``ClusteringPlanStrategy``), a compaction does here.
+        """
+        from mainstem.services import compaction
+        from mainstem.services.progress import silent
+
+        ctx = self._opened.writer_context()
+        wanted = _clustering(ctx, columns, strategy, partitions)
+        done = self.run_compaction(progress=progress)
+        time = compaction.schedule(ctx, cluster=wanted)
         # Another process may have executed it by now.
         found = None if time is None else compaction.execute(ctx, time, progress or silent)
         return done if found is None else [*done, found]

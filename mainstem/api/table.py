@@ -507,6 +507,29 @@ class Table:
         """``services.compact``."""
         return self.services.compact(if_due=if_due, progress=progress)
 
+    def schedule_clustering(
+        self,
+        columns: Sequence[str] | str | None = None,
+        *,
+        strategy: str | None = None,
+        partitions: Sequence[str] | None = None,
+    ) -> str | None:
+        """``services.schedule_clustering``."""
+        return self.services.schedule_clustering(columns, strategy=strategy, partitions=partitions)
+
+    def cluster(
+        self,
+        columns: Sequence[str] | str | None = None,
+        *,
+        strategy: str | None = None,
+        partitions: Sequence[str] | None = None,
+        progress: Progress | None = None,
+    ) -> list[Compaction]:
+        """``services.cluster``."""
+        return self.services.cluster(
+            columns, strategy=strategy, partitions=partitions, progress=progress
+        )
+
     def schedule_clean(self, *, if_due: bool = False) -> str | None:
         """``services.schedule_clean``."""
         return self.services.schedule_clean(if_due=if_due)

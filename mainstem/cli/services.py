@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from mainstem.cli.rounds import ProgressLine, add_rounds_command
 from mainstem.cli.row_output import plain, print_json
-from mainstem.options.services import ARCHIVE_MAX, COMPACTION_TRIGGER, LOG_BLOCKS_MIN
+from mainstem.options.services import (
+    ARCHIVE_MAX,
+    COMPACTION_TRIGGER,
+    LAYOUT_STRATEGY,
+    LOG_BLOCKS_MIN,
+    SORT_COLUMNS,
+)
 
 if TYPE_CHECKING:
     from mainstem.api.table import Table
@@ -37,6 +43,14 @@ def add_service_commands(
     compact = service("compact", _compact, "merge log files into new base files")
     compact.add_argument(
         "--if-due", action="store_true", help=f"only if Hudi's trigger fires ({COMPACTION_TRIGGER})"
+    )
+    cluster = service("cluster", _cluster, "compact, and write the rows of each base file in an order")
+    cluster.add_argument("--sort-columns", metavar="NAMES", help=f"with commas; default: {SORT_COLUMNS}")
+    cluster.add_argument(
+        "--strategy", metavar="NAME", help=f"linear, z-order, hilbert; default: {LAYOUT_STRATEGY}"
+    )
+    cluster.add_argument(
+        "--partition", metavar="PATH", action="append", help="only this one; may be repeated"
     )
     clean = service("clean", _clean, "remove files that no retained view, savepoint or plan needs")
     clean.add_argument(
@@ -99,9 +113,24 @@ def _log_compact(options: argparse.Namespace, out: TextIO) -> None:
     tell(options, out, done, "nothing to merge", shown)
 
 
+def _cluster(options: argparse.Namespace, out: TextIO) -> None:
+    table = options.open(options)
+    found = table.cluster(
+        options.sort_columns, strategy=options.strategy, partitions=options.partition,
+        progress=ProgressLine(table),
+    )  # fmt: skip
+    _tell_compactions(options, out, found, "everything is in order")
+
+
 def _compact(options: argparse.Namespace, out: TextIO) -> None:
     table = options.open(options)
     found = table.compact(if_due=options.if_due, progress=ProgressLine(table))
+    _tell_compactions(options, out, found, "nothing to compact")
+
+
+def _tell_compactions(
+    options: argparse.Namespace, out: TextIO, found: Sequence[Compaction], nothing: str
+) -> None:
 
     def shown(c: Compaction) -> dict[str, Any]:
         return {
@@ -112,7 +141,7 @@ def _compact(options: argparse.Namespace, out: TextIO) -> None:
             "log_files": c.log_files,
         }
 
-    tell(options, out, [c for c in found if c.completion is not None], "nothing to compact", shown)
+    tell(options, out, [c for c in found if c.completion is not None], nothing, shown)
 
 
 def _clean(options: argparse.Namespace, out: TextIO) -> None:

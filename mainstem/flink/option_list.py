@@ -43,6 +43,7 @@ from mainstem.options.services import (
     FLINK_COMPACT,
     FLINK_SCHEDULE,
     METADATA_COMMITS,
+    SORT_COLUMNS,
     TARGET_IO,
 )
 from mainstem.options.tables import (
@@ -202,6 +203,7 @@ _SERVICES = (
     _works(CLEAN_VERSIONS.flink, "5", "", key=CLEAN_VERSIONS),
     _works(ARCHIVE_MAX.flink, "50", "", key=ARCHIVE_MAX),
     _works(ARCHIVE_MIN.flink, "40", "", key=ARCHIVE_MIN),
+    _works(SORT_COLUMNS.flink, "", "compactions write rows in this order", key=SORT_COLUMNS),
     _fixed("clustering.schedule.enabled", "false", "false", _CLUSTERING),
     _fixed("clustering.async.enabled", "false", "false", _CLUSTERING),
     _idle("clustering.delta_commits", "4", "clustering is off"),

@@ -43,6 +43,8 @@ SCHEMA_KEY = "parquet.avro.schema"
 BLOOM_KEY = "org.apache.hudi.bloomfilter"
 MIN_KEY = "hoodie_min_record_key"
 MAX_KEY = "hoodie_max_record_key"
+#: our own entry of the footer: the order in which a compaction wrote the rows
+ORDER_KEY = "mainstem.rows.ordered.by"
 CODECS = ("gzip", "snappy", "zstd", "lz4", "brotli", "none")
 _PIECE_BYTES = 4 * MIB
 # of gzip, unless an option says otherwise
@@ -72,13 +74,14 @@ class BaseFileFormat:
     ``bloom`` None leaves the filter out. ``group_bytes``: a row group ends when its rows take this many bytes
     in memory (Java counts encoded bytes, which are fewer). ``gzip_level`` None means 3: twice as fast as
     Java's 6, with 2 % more bytes for random keys and up to 16 % more for texts. Keys that compression does
-    not make smaller then get a lower level.
+    not make smaller then get a lower level. ``order``: what the footer says of the order of the rows.
     """
 
     compression: str = COMPRESSION.default
     bloom: BloomSize | None = field(default_factory=BloomSize)
     group_bytes: int = GROUP_BYTES.default
     gzip_level: int | None = None
+    order: str = ""
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> BaseFileFormat:
@@ -133,7 +136,7 @@ def write_base_file(
     writer: _Writer | None = None
     count = 0
     try:
-        for group in _row_groups(batches, how.group_bytes):
+        for group in in_pieces(batches, how.group_bytes):
             notes.add(_keys(group))
             group = _laid_out(group, schema)
             writer = writer or _opened(output, group, how)
@@ -191,8 +194,9 @@ class _OtherParquet:
         self._writer.close()
 
 
-def _row_groups(batches: Iterable[pa.Table], size: int) -> Iterator[pa.Table]:
-    """Join neighbouring batches, and divide large ones, into tables of about ``size`` bytes."""
+def in_pieces(batches: Iterable[pa.Table], size: int) -> Iterator[pa.Table]:
+    """Join neighbouring batches, and divide large ones, into tables of about ``size`` bytes, such as row
+    groups."""
     run: list[pa.Table] = []
     waiting = 0
     for batch in batches:
@@ -232,6 +236,8 @@ class _Notes:
 
     def __init__(self, avro_schema: str, vectors: dict[str, str], how: BaseFileFormat) -> None:
         self._said = {SCHEMA_KEY: avro_schema, "writer.model.name": "avro", **CALENDAR_NOTE, **vectors}
+        if how.order:
+            self._said[ORDER_KEY] = how.order
         self._bloom = None if how.bloom is None else BloomFilter(how.bloom)
         self._dynamic = how.bloom is not None and how.bloom.kind == DYNAMIC
         self._ends: list[str] = []

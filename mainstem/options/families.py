@@ -11,14 +11,14 @@ SERVICES = (
     "hoodie.log.compaction.", "hoodie.optimized.log.blocks.", "hoodie.table.services.",
     "hoodie.datasource.compaction.", "hoodie.datasource.write.streaming.disable.", "hoodie.clustering.",
     "hoodie.memory.", "hoodie.metadata.compact.", "hoodie.metadata.derive.", "compaction.", "clean.",
-    "archive.", "clustering.",
+    "archive.", "clustering.", "hoodie.layout.optimize.",
 )  # fmt: skip
-#: of the one service of Hudi's that is not here
+#: of the one service of Hudi's that is here only as an order of rows
 CLUSTERING = "hoodie.clustering."
 #: those that jobs of engines pass on if a service reads them; the others are harmless or unknown
 SERVICES_OF_JOBS = (
     "hoodie.compact", "hoodie.clean",
-    *(prefix for prefix in SERVICES if prefix not in (CLUSTERING, "archive.", "clustering.")),
+    *(prefix for prefix in SERVICES if prefix not in ("archive.", "clustering.")),
 )  # fmt: skip
 #: always passed on to the table; the code that reads them refuses unknown ones
 PASSED = ("hoodie.write.lock.", "hoodie.time.generator.", "hoodie.client.heartbeat.")
@@ -33,7 +33,7 @@ HARMLESS = (
     # Of the metadata table's insides, of other indexes, of blocks' sizes.
     "hoodie.metadata.", "hoodie.index.bloom.", "hoodie.bucket.index.min.", "hoodie.bucket.index.max.",
     "hoodie.logfile.data.block.max.", "hoodie.write.record.positions", "hoodie.merge.small.file.",
-    CLUSTERING,
+    CLUSTERING, "hoodie.layout.optimize.",
 )  # fmt: skip
 LOCKS = "hoodie.write.lock."
 #: kept in ``hoodie.properties`` where a table is made with them

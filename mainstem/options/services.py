@@ -6,6 +6,7 @@ from mainstem.limits import GIB, MIB
 from mainstem.options.declaration import Choice, Flag, Option, Text, Whole
 
 _RUN, _COMPACTION, _CLEANING = "services.service_switches", "services.compaction_plan", "services.clean_plan"
+_ORDER = "services.clustering_order"
 _LOGS, _ARCHIVING, _LEVELS = "services.log_compaction_plan", "services.archive_plan", "lsm_archive"
 _METADATA = "services.metadata"
 _TRIGGERS = (
@@ -107,6 +108,24 @@ MERGE_MEMORY = Whole(
 COMPACTION_MEMORY = Whole(
     "hoodie.memory.compaction.max.size", GIB, MIB, 2**50, "bytes", read_by=_COMPACTION,
     says="Memory of a compaction's merge; by default that of any merge.",
+)  # fmt: skip
+
+# -- the order of rows in base files ---------------------------------------------------------------------
+
+SORT_COLUMNS = Text(
+    "hoodie.clustering.plan.strategy.sort.columns", like="columns, with commas between them",
+    flink="clustering.plan.strategy.sort.columns", read_by=_ORDER,
+    says="Compactions write the rows of each base file in the order of these columns; create_table keeps it.",
+)  # fmt: skip
+LAYOUT_STRATEGY = Choice(
+    "hoodie.layout.optimize.strategy", "LINEAR", ("LINEAR", "Z-ORDER", "ZORDER", "HILBERT"), read_by=_ORDER,
+    says="How several columns make one order: one after the other, or along a curve through all of them."
+    " create_table keeps it.",
+)  # fmt: skip
+CURVE_METHOD = Choice(
+    "hoodie.layout.optimize.curve.build.method", "DIRECT", ("DIRECT",), read_by=_ORDER, only=("direct",),
+    why="the curve is built from the ranks of a file group's own values, which needs no sample of the table",
+    says="Always this value.",
 )  # fmt: skip
 
 # -- log compaction --------------------------------------------------------------------------------------

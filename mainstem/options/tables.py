@@ -208,13 +208,14 @@ META_SYNC = Flag(
     "hoodie.datasource.meta.sync.enable", False, read_by=_ENGINES, only=("false",),
     why="no catalog is synchronised", says="Always this value.",
 )  # fmt: skip
+_INSTEAD = "; compactions order rows where the sort columns of clustering are set"
 CLUSTER_INLINE = Flag(
     "hoodie.clustering.inline", False, read_by=_ENGINES, only=("false",),
-    why="clustering breaks non-blocking writers", says="Always this value.",
+    why=f"clustering breaks non-blocking writers{_INSTEAD}", says="Always this value.",
 )  # fmt: skip
 CLUSTER_ASYNC = Flag(
     "hoodie.clustering.async.enabled", False, read_by=_ENGINES, only=("false",),
-    why="clustering breaks non-blocking writers", says="Always this value.",
+    why=f"clustering breaks non-blocking writers{_INSTEAD}", says="Always this value.",
 )  # fmt: skip
 ADJUST_LOCK = Flag(
     "hoodie.auto.adjust.lock.configs", False, read_by=_ENGINES, only=("false",),

@@ -18,8 +18,10 @@ from mainstem.formats.avro_schema import META_FIELDS
 from mainstem.formats.base_file import BaseFileFormat, write_base_file
 from mainstem.readers.rows.bounded_merge import read_bounded
 from mainstem.readers.rows.split import ReadSpec, Split, split_paths
+from mainstem.services.clustering_order import RowOrder
 from mainstem.services.compaction_plan import measured
 from mainstem.services.planned_files import Kind, make_file
+from mainstem.services.sorted_rows import read_in_order
 from mainstem.storage import paths
 from mainstem.storage.backends import storage_of
 from mainstem.storage.location import Location
@@ -46,7 +48,8 @@ class GroupTask:
 
     ``number``: place in the plan; ``spec``: what is read, all columns but the file's name; ``schema``: Avro
     schema of the new base file; ``log_rows``: rows and deleted keys in the logs, as their commits counted
-    them; ``memory_bytes``: roughly what the task may use; ``durable``: fsync what is written.
+    them; ``memory_bytes``: roughly what the task may use; ``durable``: fsync what is written; ``order``: of
+    the rows, None for that of the old base file, then of the logs.
     """
 
     location: Location
@@ -59,6 +62,7 @@ class GroupTask:
     log_rows: int
     memory_bytes: int
     durable: bool
+    order: RowOrder | None = None
 
     @property
     def base(self) -> str:
@@ -120,7 +124,12 @@ class GroupTask:
         operation = self.operation
         base, logs = split_paths(operation.partition, operation.base_file, operation.log_files)
         split = Split(operation.partition, operation.file_id, base, logs, self.spec)
-        for table in read_bounded(storage, split, self.memory_bytes):
+        memory = self.memory_bytes
+        if self.order is None:
+            tables = read_bounded(storage, split, memory)
+        else:
+            tables = read_in_order(storage, split, self.order, memory)
+        for table in tables:
             yield table.append_column(FILE_NAME, pa.repeat(self.file_name, table.num_rows))
 
 

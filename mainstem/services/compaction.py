@@ -19,19 +19,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from mainstem.errors import CorruptTable, Invalid, Unavailable, naming
-from mainstem.formats.avro_schema import arrow_to_avro
+from mainstem.formats.avro_schema import arrow_to_avro, avro_to_arrow
 from mainstem.formats.base_file import BaseFileFormat
 from mainstem.layout.properties import load_config
 from mainstem.layout.schema_fit import arrow_user_schema
 from mainstem.limits import MIB
+from mainstem.options.writing import GROUP_BYTES
 from mainstem.publish.publisher import Section
 from mainstem.readers.planning.query_schema import schema_text
 from mainstem.readers.planning.table_state import TableState
 from mainstem.readers.queries.snapshot import read_spec
 from mainstem.services import executor
 from mainstem.services.claim import claimed
+from mainstem.services.clustering_order import RowOrder
 from mainstem.services.compact_group import COMPACTIONS, FILE_NAME, GroupTask, final_name
 from mainstem.services.compaction_plan import (
+    Clustering,
     CompactionOptions,
     DueGroups,
     FileListing,
@@ -48,7 +51,7 @@ from mainstem.timeline.instant import COMMIT, COMPACTION
 from mainstem.timeline.plans import (
     CompactionOperation,
     encode_compaction_plan,
-    load_compaction_plan,
+    load_noted_plan,
 )
 from mainstem.writers.context import WriterContext
 from mainstem.writers.rollback import condemned
@@ -57,6 +60,8 @@ __all__ = ["Compaction", "Execution", "GroupTask", "execute", "executing", "pend
 
 # A row group waiting to be written takes at most this fraction (1/n) of a task's memory.
 _GROUPS_PER_MEMORY = 8
+# Statistics of row groups in an order should be narrow. Smaller ones cost more per row than they leave out.
+_ORDERED_GROUP_BYTES = 4 * MIB
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,7 @@ class Compaction:
     """The outcome of one plan. ``completion`` is None if this call did not complete it.
 
     ``files``: paths of the new base files, below the table that ``of`` names for people; ``rows``: rows in
-    them; ``log_files``: number of merged log files.
+    them; ``log_files``: number of merged log files; ``order``: of the rows, "" if they have none.
     """
 
     requested: str
@@ -73,10 +78,16 @@ class Compaction:
     rows: int = 0
     log_files: int = 0
     of: str = ""
+    order: str = ""
 
     @classmethod
     def of_stats(
-        cls, time: str, completion: str | None, stats: Sequence[CompactionStat], of: str = ""
+        cls,
+        time: str,
+        completion: str | None,
+        stats: Sequence[CompactionStat],
+        of: str = "",
+        order: str = "",
     ) -> Compaction:
         """The outcome of an execution that wrote these files."""
         return cls(
@@ -86,6 +97,7 @@ class Compaction:
             sum(stat.rows for stat in stats),
             sum(stat.log_files for stat in stats),
             of,
+            order,
         )
 
     def describe(self) -> str:
@@ -95,36 +107,56 @@ class Compaction:
         return (
             f"compaction {self.requested}{self.of}: {self.log_files:,} log files merged into"
             f" {len(self.files):,} base files, {self.rows:,} rows"
+            + (f" in the order {self.order}" if self.order else "")
         )
 
 
-def schedule(ctx: WriterContext, *, if_due: bool = False) -> str | None:
+def schedule(
+    ctx: WriterContext, *, if_due: bool = False, cluster: Clustering | None = None
+) -> str | None:
     """Plan a compaction of everything that is completed now; its requested time, None if there is nothing.
 
     ``if_due`` asks the trigger first (``hoodie.compact.inline.*``). Writers in flight are not in the plan
-    and lose nothing: their log files will lie on top of the new base files. Raises whatever the lock raises.
+    and lose nothing: their log files will lie on top of the new base files. ``cluster``: the new base files
+    have this order, and groups that are not in it are compacted, too, if they have no logs; otherwise the
+    order is the options'. Raises whatever the lock raises, ``Invalid`` for an order by columns that the table
+    lacks.
     """
     options = CompactionOptions.from_properties({**ctx.config.raw, **ctx.given})
     if if_due and not is_due(ctx.timeline(), options, ctx.publisher.now()):
         return None
     with naming(ctx.base, "planning a compaction failed", "nothing is planned, try again"):
-        return _schedule(ctx, options, if_due=if_due)
+        return _schedule(ctx, options, cluster, if_due=if_due)
 
 
-def _schedule(ctx: WriterContext, options: CompactionOptions, *, if_due: bool) -> str | None:
-    due = DueGroups(FileListing(ctx.seams.storage, ctx.config))
+def _schedule(
+    ctx: WriterContext, options: CompactionOptions, cluster: Clustering | None, *, if_due: bool
+) -> str | None:
+    order = _wanted_order(ctx) if cluster is None else cluster.order
+    due = DueGroups(FileListing(ctx.seams.storage, ctx.config), cluster)
 
     def plan(timeline: ActiveTimeline) -> bytes | None:
         if if_due and not is_due(timeline, options, ctx.publisher.now()):
             return None
         ctx.reread_config()
         state, groups = due.now(options)
-        _schemas(ctx, state)  # refuses columns that base files cannot be given
+        _, base_schema = _schemas(ctx, state)  # refuses columns that base files cannot be given
+        if order is not None:
+            order.check(avro_to_arrow(base_schema), ctx.base)
         if not groups:
             return None
-        return encode_compaction_plan([g.operation for g in groups], [g.metrics for g in groups])
+        return encode_compaction_plan(
+            [g.operation for g in groups],
+            [g.metrics for g in groups],
+            notes=None if order is None else order.notes,
+        )
 
     return publish_plan(ctx, COMPACTION, plan).time
+
+
+def _wanted_order(ctx: WriterContext) -> RowOrder | None:
+    """The order that this job's options ask for, or the table's."""
+    return RowOrder.from_properties({**ctx.config.raw, **ctx.given})
 
 
 @contextmanager
@@ -169,7 +201,8 @@ def _begun(ctx: WriterContext, time: str, at_once: int) -> Execution:
     user_schema, base_schema = _schemas(ctx, state)
     if time not in pending(state.timeline):
         return Execution(ctx, time, (), user_schema, ())
-    operations = tuple(load_compaction_plan(storage, time))
+    planned, notes = load_noted_plan(storage, time)
+    operations = tuple(planned)
     try:
         check_operations(state, operations, time)
     except CorruptTable:
@@ -183,12 +216,18 @@ def _begun(ctx: WriterContext, time: str, at_once: int) -> Execution:
     memory //= max(1, min(at_once, len(operations)))
     how = BaseFileFormat.from_properties(properties)
     how = replace(how, group_bytes=min(how.group_bytes, max(MIB, memory // _GROUPS_PER_MEMORY)))
+    # A plan without an order is another engine's, or of a job that has none.
+    order = RowOrder.from_plan(notes) or _wanted_order(ctx)
+    order = None if order is None else order.within(avro_to_arrow(base_schema))
+    if order is not None:
+        narrow = how.group_bytes if GROUP_BYTES in properties else min(how.group_bytes, _ORDERED_GROUP_BYTES)
+        how = replace(how, group_bytes=narrow, order=str(order))
     spec = read_spec(state, None, None, None, "error", stored=True)
     spec = replace(spec, columns=tuple(name for name in spec.columns if name != FILE_NAME))
     tasks = tuple(
         GroupTask(
             storage.location, time, number, operation, spec, base_schema, how,
-            _log_rows(state, operation), memory, ctx.services_sync,
+            _log_rows(state, operation), memory, ctx.services_sync, order,
         )
         for number, operation in enumerate(operations)
     )  # fmt: skip
@@ -265,7 +304,10 @@ class Execution(executor.Execution[CompactionStat, Compaction]):
         return None
 
     def result(self, completion: str | None, stats: Sequence[CompactionStat]) -> Compaction:
-        return Compaction.of_stats(self.time, completion, stats)
+        order = self.tasks[0].order if self.tasks else None
+        return Compaction.of_stats(
+            self.time, completion, stats, order="" if order is None else str(order)
+        )
 
 
 def _schemas(ctx: WriterContext, state: TableState) -> tuple[str, str]:

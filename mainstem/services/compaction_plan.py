@@ -10,10 +10,12 @@ the table lock, from files listed earlier plus those of instants that completed 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mainstem.errors import CorruptTable, Unsupported
+from mainstem.formats.base_file import ORDER_KEY
 from mainstem.layout.properties import TableConfig
+from mainstem.layout.slicing import FileSlice
 from mainstem.limits import MIB
 from mainstem.lsm_archive.reader import Archive
 from mainstem.options.services import (
@@ -30,6 +32,8 @@ from mainstem.options.services import (
 from mainstem.readers.changes.commit_range import written_files
 from mainstem.readers.planning.file_presence import check_files, check_table, committed_sizes
 from mainstem.readers.planning.table_state import TableState
+from mainstem.readers.rows.base_rows import open_base
+from mainstem.services.clustering_order import RowOrder
 from mainstem.services.shared_file_names import warn_of_shared_names
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
@@ -50,6 +54,7 @@ STRATEGIES = (
     "LogFileSizeBasedCompactionStrategy", "LogFileNumBasedCompactionStrategy",
     "BoundedIOCompactionStrategy", "UnBoundedCompactionStrategy",
 )  # fmt: skip
+_UP_TO_A_BOUND = STRATEGIES[2]
 # For a slice without a base file, assume that the new one has Hudi's default size.
 _NEW_BASE_MB = 120.0
 # How often the listing is tried while others remove files.
@@ -90,6 +95,18 @@ class CompactionOptions:
             # Java's own size for compactions has no default; that of all merges is 1 GiB.
             COMPACTION_MEMORY.read(properties, MERGE_MEMORY.read(properties)),
         )
+
+
+@dataclass(frozen=True)
+class Clustering:
+    """A request to put file groups in order, those of these partitions (None: of all)."""
+
+    order: RowOrder
+    partitions: frozenset[str] | None = None
+
+    def takes(self, partition: str) -> bool:
+        """Whether a partition is among them."""
+        return self.partitions is None or partition in self.partitions
 
 
 @dataclass(frozen=True)
@@ -209,10 +226,14 @@ class DueGroups:
 
     Under the lock only the partitions are looked at again that got files since, so what is done there does
     not grow with the table. If any service began or ended something meanwhile, all are.
+
+    ``cluster``: groups without logs are due, too, whose rows are not in this order.
     """
 
-    def __init__(self, listing: FileListing) -> None:
+    def __init__(self, listing: FileListing, cluster: Clustering | None = None) -> None:
         self._listing = listing
+        self._cluster = cluster
+        self._ordered: dict[str, bool] = {}
         self._sizes: dict[str, int] = {}
         state, files = listing.now()
         self._services = _services(state.timeline)
@@ -234,6 +255,9 @@ class DueGroups:
             self._found[partition] = self._find(state, partition, files[partition])
         taken = taken_groups(state)
         groups = [group for partition in sorted(files) for group in self._found[partition]]
+        if self._cluster is not None:
+            groups = [group for group in groups if self._cluster.takes(group.operation.partition)]
+            options = replace(options, strategy=_UP_TO_A_BOUND)  # bounds on logs are for what has some
         free = [g for g in groups if (g.operation.partition, g.operation.file_id) not in taken]
         return state, _chosen(free, options)
 
@@ -241,12 +265,32 @@ class DueGroups:
         found = []
         for group in state.group(partition, sorted(names)):
             newest = group.slices[0]
-            if newest.log_files:
+            if newest.log_files or self._unordered(state, partition, newest):
                 operation = CompactionOperation(
                     partition, group.file_id, newest.base_instant, newest.base_file, newest.log_files
                 )
                 found.append(measured(state.storage, operation, self._sizes))
         return found
+
+    def _unordered(self, state: TableState, partition: str, newest: FileSlice) -> bool:
+        """Whether a slice without logs is due nevertheless."""
+        if self._cluster is None or newest.base_file is None or not self._cluster.takes(partition):
+            return False
+        path = paths.in_partition(partition, newest.base_file)
+        if path not in self._ordered:
+            self._ordered[path] = row_order_of(state.storage, path) == str(self._cluster.order)
+        return not self._ordered[path]
+
+
+def row_order_of(storage: Storage, path: str) -> str:
+    """What a base file's footer says of the order of its rows; "" for nothing, and for a file that was
+    cleaned meanwhile: a newer one has taken its place."""
+    try:
+        with open_base(storage, path, final=True) as base:
+            notes = base.source.metadata.metadata or {}
+    except FileNotFoundError:
+        return ""
+    return bytes(notes.get(ORDER_KEY.encode(), b"")).decode("utf-8", "replace")
 
 
 def _services(timeline: ActiveTimeline) -> set[str]:

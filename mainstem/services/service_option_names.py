@@ -11,6 +11,7 @@ from mainstem.metadata import metadata_compaction_plan
 from mainstem.options import FAILED_WRITES, FAILED_WRITES_OLD, families, services
 from mainstem.options.tables import PAYLOAD_CLASS
 from mainstem.services import archive_plan, clean_plan, log_compaction_plan
+from mainstem.services.clustering_order import RowOrder
 from mainstem.services.service_switches import RunOptions
 
 SERVICE_KEYS = frozenset(name for option in services.OPTIONS for name in option.names)
@@ -25,9 +26,9 @@ _ELSEWHERE = frozenset((FAILED_WRITES, FAILED_WRITES_OLD, PAYLOAD_CLASS))
 
 def name_meant(name: str) -> str | None:
     """The service's option that an unknown name misspells, or that has this name in Flink; None if none."""
-    if name.startswith(families.CLUSTERING):
-        return None  # Hudi's own, of the one service that is not here
-    near = difflib.get_close_matches(name, sorted(SERVICE_KEYS), n=1, cutoff=0.85)
+    # Most of Hudi's options of clustering have no meaning here, and some are spelt much like one that has.
+    cutoff = 0.95 if name.startswith(families.CLUSTERING) else 0.85
+    near = difflib.get_close_matches(name, sorted(SERVICE_KEYS), n=1, cutoff=cutoff)
     return FLINK_KEYS.get(name) or (near[0] if near else None)
 
 
@@ -64,4 +65,5 @@ def check_service_values(properties: Mapping[str, str]) -> None:
     log_compaction_plan.LogCompactionOptions.from_properties(properties)
     metadata_compaction_plan.MetadataCompactionOptions.from_properties(properties)
     clean_plan.CleanOptions.of_metadata_table(properties)
+    RowOrder.from_properties(properties)
     archive_plan.ArchiveOptions.from_properties(properties)  # compaction's and cleaning's among them

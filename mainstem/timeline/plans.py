@@ -172,10 +172,12 @@ def encode_compaction_plan(
     operations: Sequence[CompactionOperation],
     metrics: Sequence[Mapping[str, float]],
     action: str = COMPACTION,
+    notes: Mapping[str, str] | None = None,
 ) -> bytes:
     """A plan as Java writes it (version 2: bare file names), with one entry of ``metrics`` per operation.
 
     ``action``: compaction or logcompaction. A log compaction's plan also names the class that executes it.
+    ``notes``: texts for whoever executes it; Java copies them into its commit and heeds none.
     """
     merges_logs = action == LOGCOMPACTION
     executor = {"compactorClassName": _LOG_COMPACTOR, "strategyParams": {}, "version": 1}
@@ -192,7 +194,7 @@ def encode_compaction_plan(
             }
             for operation, figures in zip(operations, metrics, strict=True)
         ],
-        "extraMetadata": {},
+        "extraMetadata": dict(notes or {}),
         "version": 2,
         "strategy": executor if merges_logs else None,
         "preserveHoodieMetadata": merges_logs,
@@ -208,19 +210,31 @@ def load_compaction_plan(
 
     Raises ``FileNotFoundError`` if the plan is gone.
     """
+    return load_noted_plan(storage, requested, action)[0]
+
+
+def load_noted_plan(
+    storage: Storage, requested: str, action: str = COMPACTION
+) -> tuple[list[CompactionOperation], dict[str, str]]:
+    """The same, with the plan's notes."""
     path = paths.timeline_file(f"{requested}.{action}.{REQUESTED}")
-    return decode_compaction_plan(storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX), path=path)
+    return _decoded(storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX), path)
 
 
 def decode_compaction_plan(data: bytes, *, path: str) -> list[CompactionOperation]:
     """Operations of a ``compaction.requested`` file; [] for an empty plan."""
+    return _decoded(data, path)[0]
+
+
+def _decoded(data: bytes, path: str) -> tuple[list[CompactionOperation], dict[str, str]]:
     if not data:
-        return []
+        return [], {}
     record, _ = decode_container(data, path=path)
     operations: list[CompactionOperation] = []
     for raw in part(record.get("operations"), list, path):
         operations.append(_operation(part(raw, dict, path), path))
-    return operations
+    notes = record.get("extraMetadata")
+    return operations, {str(k): str(v) for k, v in notes.items()} if isinstance(notes, dict) else {}
 
 
 def clustered_groups(storage: Storage, requested: str) -> set[tuple[str, str]] | None:

@@ -51,6 +51,8 @@ WRITES: dict[str, Write] = {
     "schedule_compaction": lambda t: t.schedule_compaction(),
     "run_compaction": lambda t: t.run_compaction(),
     "compact": lambda t: t.compact(),
+    "schedule_clustering": lambda t: t.schedule_clustering("ts"),
+    "cluster": lambda t: t.cluster("ts"),
     "schedule_clean": lambda t: t.schedule_clean(),
     "clean": lambda t: t.clean(),
     "archive": lambda t: t.archive(),
@@ -73,7 +75,7 @@ READS = {
     "path", "properties", "config", "schema", "cautions", "timeline", "file_slices", "scan", "dataset",
     "to_pandas", "changes", "explain_row", "savepoints", "validate_metadata", "services", "opened",
 }  # fmt: skip
-COMMANDS = ("rollback", "log-compact", "compact", "clean", "archive", "savepoint", "restore")
+COMMANDS = ("rollback", "log-compact", "compact", "cluster", "clean", "archive", "savepoint", "restore")
 
 
 TABLES = ("v10_basic_mor", "v10_basic_mdt", "v10_lsm_tree_event.logs", "v10_upgraded_9_to_10_event")

@@ -1,13 +1,14 @@
 """``python -m tests.crash.crash_matrix``: every action killed at every step, gone on with by everybody.
 
-For each action (commit, bulk insert, overwrites, abort, rollback, compaction, log compaction, clean,
-savepoint, restore, archiving, compaction of the archive's levels; with a metadata table building, rebuilding
-and dropping an index, and compaction of the metadata table) a table is made on which it has something to do.
-The action is killed at each of its steps (``crash_worker``), and from each state that it leaves behind go on:
-a writer, a reader, a compactor, a cleaner, an archiver, a log compactor, an indexer, a dropper and a
-compactor of the metadata table, each on a copy of its own, at once, while the dead process still looks
-alive. Then everybody comes, long after; now and then this recovery is killed as well. The rows are right at
-every moment, every commit is active or archived, once, and nothing is left over.
+For each action (commit, bulk insert, overwrites, abort, rollback, compaction, clustering, log compaction,
+clean, savepoint, restore, archiving, compaction of the archive's levels; with a metadata table building,
+rebuilding and dropping an index, and compaction of the metadata table) a table is made on which it has
+something to do. The action is killed at each of its steps (``crash_worker``), and from each state that it
+leaves behind go on: a writer, a reader, a compactor, a clusterer, a cleaner, an archiver, a log compactor,
+an indexer, a dropper and a compactor of the metadata table, each on a copy of its own, at once, while the
+dead process still looks alive. Then everybody comes, long after; now and then this recovery is killed as
+well. The rows are right at every moment, every commit is active or archived, once, and nothing is left
+over.
 
 ``--store`` names what the tables lie on (``bodies``). On an object store an action dies at each of its
 requests, and each request travels on once, too: the process is dead, somebody has gone on, and then the
@@ -196,6 +197,13 @@ def _cleanable(path: Path) -> mainstem.Table:
     return table
 
 
+def _half_compacted(path: Path, **more: object) -> None:
+    """File groups with logs, and one without whose rows are in no order."""
+    table = _written(path, 2, **more)
+    table.compact()
+    table.upsert(rows("old2-", 3, "06"))
+
+
 def _restorable(path: Path) -> None:
     table = _written(path, 2)
     table.savepoint()
@@ -237,6 +245,7 @@ def templates(run: Run) -> dict[str, tuple[str, Callable[[Path], object]]]:
         "abort": ("abort", _written),
         "roll_back": ("roll_back", lambda path: _dead_writer(path, run)),
         "compact": ("compact", lambda path: _written(path, 2)),
+        "cluster": ("cluster", _half_compacted),
         "log_compact": ("log_compact", lambda path: _written(path, 3)),
         "clean": ("clean", _cleanable),
         "savepoint": ("savepoint", lambda path: _written(path, 2)),
@@ -287,6 +296,7 @@ def _indexed_templates(run: Run) -> dict[str, tuple[str, Callable[[Path], object
         "delete_partition_indexed": ("delete_partition", lambda path: _spread(path, **INDEXED)),
         "roll_back_indexed": ("roll_back", lambda path: _dead_writer(path, run, **INDEXED)),
         "compact_indexed": ("compact", lambda path: _written(path, 2, **INDEXED)),
+        "cluster_indexed": ("cluster", lambda path: _half_compacted(path, **INDEXED)),
         "log_compact_indexed": ("log_compact", lambda path: _written(path, 3, **INDEXED)),
         "clean_indexed": ("clean", cleanable),
         "create_index_indexed": ("create_index", lambda path: _written(path, 2, index=False, **INDEXED)),
@@ -333,6 +343,7 @@ ROLES: dict[str, Callable[[mainstem.Table], object]] = {
     "writer": lambda table: table.upsert(rows("other", 30, "0")),
     "reader": lambda table: table.changes().to_arrow(),
     "compactor": lambda table: table.compact(),
+    "clusterer": lambda table: table.cluster("value"),
     "cleaner": lambda table: table.clean(),
     "archiver": lambda table: table.archive(),
     "log compactor": lambda table: table.log_compact(),

@@ -234,6 +234,7 @@ ACTIONS = {
     "overwrite": overwrite, "truncate": truncate, "delete_partition": delete_partition,
     "roll_back": roll_back, "restore": restore, "recover": recover,
     "compact": lambda path: serviced(path).compact(),
+    "cluster": lambda path: serviced(path).cluster(["value", "ts"], strategy="hilbert"),
     "log_compact": lambda path: serviced(path).log_compact(),
     "clean": lambda path: serviced(path).clean(),
     "savepoint": lambda path: serviced(path).savepoint(),
@@ -319,7 +320,7 @@ def warm_up() -> None:
     """Import everything that the actions need, before the forks, by doing them once."""
     with tempfile.TemporaryDirectory() as folder:
         for action in (
-            "create", "upsert", "abort", "roll_back", "compact", "bulk_insert", "log_compact",
+            "create", "upsert", "abort", "roll_back", "compact", "cluster", "bulk_insert", "log_compact",
             "savepoint", "upsert", "restore", "clean", "archive", "recover", "stage", "flink_commit",
             "create_index", "reindex", "drop_index", "compact_metadata", "recover",
         ):  # fmt: skip

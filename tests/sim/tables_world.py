@@ -159,9 +159,20 @@ class Tables(Simulation):
             **self.heartbeat(process),
             **self.given,
             **self.small_logs(),
+            **self.row_order(process),
         }
         seams = self.seams(process)
         return Table(seams, load_config(seams.storage), properties)
+
+    def row_order(self, process: Process) -> dict[str, str]:
+        """In half of the processes, an order in which their compactions write rows; no answer may change."""
+        rng = random.Random(f"{self.seed}/{process.name}/order")
+        if rng.random() < 0.5:
+            return {}
+        return {
+            "hoodie.clustering.plan.strategy.sort.columns": "v,ts",
+            "hoodie.layout.optimize.strategy": rng.choice(["linear", "z-order", "hilbert"]),
+        }
 
     def small_logs(self) -> dict[str, str]:
         """Log files that roll over within a transaction, in the seeds that have them."""
