@@ -111,7 +111,7 @@ def test_an_unknown_hoodie_option_is_refused_by_name() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"write.operation": "insert_overwrite"}, "retire"),
+        ({"write.operation": "insert_overwrite"}, "at each checkpoint"),
         ({"write.operation": "bulk_insert"}, "upsert"),
         ({"write.operation": "delete"}, "open_table"),
         ({"write.operation": "merge"}, "expected upsert"),

@@ -47,6 +47,8 @@ from mainstem.timeline.instant import CLUSTERING
 
 _KEPT_BYTES_MAX = 64 * MIB
 _LOOKS_MAX = 10
+# Of so many file groups, the newest ones, the smallest one is filled up: each costs a look at its base file.
+_LOOKED_AT_MAX = 16
 
 
 class StoredKeys:
@@ -142,8 +144,9 @@ class KeyPlaces:
         if any(i.action == CLUSTERING for i in self._state.timeline.pending):
             return None  # it may replace that file group
         sizes = {}
-        for split in self._slices_in(partition, None):
-            if split.base_file is not None and (found := self._storage.stat(split.base_file)) is not None:
+        based = [split for split in self._slices_in(partition, None) if split.base_file is not None]
+        for split in sorted(based, key=_made, reverse=True)[:_LOOKED_AT_MAX]:
+            if (found := self._storage.stat(split.base_file or "")) is not None:
                 sizes[split.file_id] = found.size
         least = min(sizes, key=lambda file_id: (sizes[file_id], file_id), default=None)
         return None if least is None or sizes[least] >= self._small_bytes else (partition, least)
@@ -223,6 +226,12 @@ class KeyPlaces:
         for table in rows:
             alive |= _among(keys, table.column(KEY_COLUMN))
         return alive
+
+
+def _made(split: Split) -> str:
+    """When the base file of a slice was made."""
+    name = paths.parse_base_name((split.base_file or "").rpartition("/")[2])
+    return "" if name is None else name.instant
 
 
 def _is_split(table: MetadataTable) -> bool:
