@@ -120,8 +120,13 @@ UNWRITABLE = {
     ),
     "bloom_index": (
         {"hoodie__index__type": "BLOOM"},
-        Unsupported,
+        Invalid,
         ("index.type", "BLOOM", "BUCKET"),
+    ),
+    "unknown_index": (
+        {"hoodie__index__type": "HBASE"},
+        Invalid,
+        ("index.type", "HBASE", "GLOBAL_SIMPLE"),
     ),
     "consistent_hashing": (
         {"hoodie__index__bucket__engine": "CONSISTENT_HASHING"},
