@@ -23,6 +23,7 @@ from mainstem.forks import Mutex
 from mainstem.formats.avro_schema import META_FIELDS
 from mainstem.indexing.index_lists import ready
 from mainstem.indexing.status import BUILDING, PLANNED, READY
+from mainstem.layout.key_index import key_index
 from mainstem.layout.properties import TableConfig, load_config
 from mainstem.options import METADATA, flag
 from mainstem.options.metadata import INDEX_SWITCHES
@@ -107,8 +108,15 @@ def open_or_create(options: Wanted, schema: pa.Schema) -> Table:
     """The table at ``options.location.base``. A missing one is created from the options and this schema.
 
     Raises ``Invalid`` for an option that contradicts the table, and, naming them, for the options
-    that creating the table would need.
+    that creating the table would need; ``Unsupported`` for an index without buckets.
     """
+    index = key_index(options.table)
+    if index is not None:
+        raise Unsupported(
+            f"{INDEX_TYPE}={index.kind}: tasks of an engine write tables with buckets, {INDEX_TYPE}=BUCKET. A"
+            " table without buckets is written by mainstem.open_table(path, options).upsert(rows)",
+            table=options.location.base,
+        )
     if not exists(options.location):
         created = _create(options, schema)
         if created is not None:

@@ -145,6 +145,15 @@ def test_a_missing_table_names_the_options_that_it_needs(tmp_path: Path) -> None
     assert not (tmp_path / "t").exists()
 
 
+def test_a_job_makes_no_table_without_buckets(tmp_path) -> None:
+    path = tmp_path / "unbucketed"
+    given = {key: value for key, value in CREATE.items() if "bucket" not in key}
+    options = WriteOptions.parse({**given, "path": str(path), "hoodie.index.type": "SIMPLE"})
+    with pytest.raises(Unsupported, match=r"index\.type=SIMPLE.*open_table"):
+        open_or_create(options, SCHEMA)
+    assert not path.exists()
+
+
 def test_no_table_is_made_whose_zookeeper_does_not_answer(tmp_path: Path) -> None:
     pytest.importorskip("kazoo.client")
     lock = {
