@@ -307,9 +307,9 @@ def impatient() -> dict[str, str]:
 
 # ... on a table that has a metadata table, or begins to.
 INDEX_ROLES: dict[str, Callable[[mainstem.Table], object]] = {
-    "indexer": lambda table: mainstem.open_table(table.path, impatient()).create_index("column_stats"),
+    "indexer": lambda table: mainstem.open_table(place(table.path), impatient()).create_index("column_stats"),
     "dropper": lambda table: table.drop_index("column_stats"),
-    "metadata compactor": lambda table: crash_worker.compact_metadata(table.path),
+    "metadata compactor": lambda table: crash_worker.compact_metadata(place(table.path)),
 }
 
 
