@@ -177,6 +177,8 @@ class Services:
 
         done = self.run_log_compaction()
         time = self.schedule_log_compaction(if_due=if_due)
+        if time is None and not if_due:
+            return [*done, *self.run_log_compaction()]  # what the look under the lock has made visible
         # Another process may have executed it by now.
         found = None if time is None else log_compaction.execute(self._opened.writer_context(), time)
         return done if found is None else [*done, found]
@@ -221,6 +223,10 @@ class Services:
 
         done = self.run_compaction(progress=progress)
         time = self.schedule_compaction(if_due=if_due)
+        if time is None and not if_due:
+            # In a store a plan may be decided that its dead planner did not show: the look under the lock,
+            # which found nothing else to plan, has made it visible.
+            return [*done, *self.run_compaction(progress=progress)]
         ctx = self._opened.writer_context()
         # Another process may have executed it by now.
         found = None if time is None else compaction.execute(ctx, time, progress or silent)

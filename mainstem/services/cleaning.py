@@ -126,6 +126,8 @@ def clean(ctx: WriterContext, *, if_due: bool = False, progress: Progress = sile
             with naming(ctx.base, f"the clean {time} could not be begun", "its plan stays, clean again"):
                 create_once(ctx.seams.storage, _file(time, INFLIGHT))
         done.append(execute(ctx, time, progress))
+    elif not if_due:  # a dead planner's, which a store had decided: the look under the lock has shown it
+        done += [execute(ctx, time, progress) for time in pending(ctx.timeline())]
     return [found for found in done if found is not None]
 
 

@@ -188,6 +188,9 @@ class Round:
         time = module.schedule(ctx, if_due=self.if_due)
         if time is not None and executes:
             yield from self._executed(ctx, service, [time])
+        elif time is None and executes and not self.if_due:
+            # A dead planner's, which a store had decided: the look under the lock has shown it.
+            yield from self._executed(ctx, service, module.pending(ctx.publisher.timeline()))
 
     def _executed(self, ctx: WriterContext, service: str, times: Sequence[str]) -> Iterator[Result]:
         execute = self.execute.get(service, PLANNED[service].execute)

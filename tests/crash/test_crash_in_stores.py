@@ -31,6 +31,7 @@ from tests.crash.crash_matrix import (
     leftovers,
     opened,
     settle_what_was_decided,
+    templates,
     worker,
 )
 from tests.crash.crash_worker import SINK, rows
@@ -47,6 +48,8 @@ SAMPLE = {
     "shared": {"upsert": 17, "archive": 37},
     "renames": {"upsert": 29, "compact": 37},
 }  # fmt: skip
+#: actions that plan first, and the services that do the same
+PLANNED = {"compact": "compact", "log_compact": "log-compact", "clean": "clean"}
 CELLS = [(body, action) for body, actions in SAMPLE.items() for action in actions]
 KEYS = "0123456789"
 OLD = {key: f"old{key}" for key in "0246"}
@@ -106,6 +109,31 @@ def comes(path: Path, request: Request | None) -> None:
     """The request that outlived its process, if one did."""
     if request is not None:
         arrive(path, request)
+
+
+@pytest.mark.parametrize("by", ["a call", "a round of services"])
+@pytest.mark.parametrize(("action", "service"), list(PLANNED.items()))
+def test_one_call_finishes_the_plan_of_whoever_died_at_any_request(
+    run: Run, tmp_path: Path, action: str, service: str, by: str
+) -> None:
+    template, whole, cell = tmp_path / "template", tmp_path / "whole", tmp_path / "cell"
+    templates(run)[action][1](template)
+    shutil.copytree(template, whole)
+    steps = run(action, whole)["steps"]
+    planned = 0
+    for at in range(steps):
+        shutil.copytree(template, cell)
+        run(action, cell, at)
+        table_files.age(cell)
+        planned += bool(table_files.pending(cell))
+        if by == "a call":
+            crash_worker.ACTIONS[action](place(cell))
+        else:
+            done = opened(cell).run_services(service, if_due=False)
+            assert [one.error for one in done] == [None], at
+        assert table_files.pending(cell) == [], f"after a death at request {at} of {steps}"
+        shutil.rmtree(cell)
+    assert 0 < planned < steps
 
 
 @pytest.mark.parametrize(("action", "every"), [("create", 2), ("create_with_metadata", 5)])

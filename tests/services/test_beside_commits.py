@@ -61,7 +61,8 @@ def path(tmp_path: Path) -> Path:
 
 def opened(path: Path, **more: object) -> mainstem.Table:
     given = {k.replace("__", "."): v for k, v in more.items()}
-    return mainstem.open_table(path, {"hoodie.mainstem.fsync": False, **given})
+    at_once = {"hoodie.mainstem.archive.rest_ms": 0}  # in a store, too, instants may be archived
+    return mainstem.open_table(path, {"hoodie.mainstem.fsync": False, **at_once, **given})
 
 
 def commit(table: mainstem.Table, times: int = 1) -> None:
@@ -425,6 +426,7 @@ def test_our_own_instants_are_nobody_elses(path: Path) -> None:
 # -- forks, processes, ends ------------------------------------------------------------------------
 
 
+@pytest.mark.here("a forked child has no threads of the library of stores, and is refused")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_inherits_no_thread_and_runs_its_own(path: Path, monkeypatch) -> None:
     execute = compaction.execute
