@@ -21,6 +21,7 @@ from mainstem.services import cleaning, compaction
 from mainstem.services.clean_plan import CleanOptions
 from mainstem.storage import paths
 from mainstem.storage.swaps import has_swaps
+from mainstem.timeline.plans import load_compaction_plan
 from mainstem.timeline.restore_records import RestorePlan, encode_restore_plan
 from tests.services import cleaning_model as model
 from tests.services.city_table import QUICK, SCHEMA, aged, content, make, rows
@@ -96,7 +97,7 @@ class History:
         ctx = self.table.writer_context()
         found = set()
         for at in compaction.pending(ctx.publisher.timeline()):
-            for operation in compaction.load_compaction_plan(ctx.seams.storage, at):
+            for operation in load_compaction_plan(ctx.seams.storage, at):
                 names = [*operation.log_files, *filter(None, [operation.base_file])]
                 found.update(paths.in_partition(operation.partition, name) for name in names)
         return found

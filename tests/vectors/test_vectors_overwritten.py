@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 import mainstem
-from mainstem.writers.fit_rows import as_table
+from mainstem.writers.rows_in import as_table
 from mainstem.writers.write_task import write_task
 
 SCHEMA = pa.schema(
