@@ -172,6 +172,8 @@ def age(base: Path) -> None:
     for folder in (".heartbeat", ".mainstem/locks", ".mainstem/prepared", builders):
         for name in _files(base / ".hoodie" / folder):
             os.utime(base / ".hoodie" / folder / name, (past, past))
+    for displaced in (base / ".hoodie/.mainstem/locks").glob("gone-*"):  # where files move, swept after a day
+        os.utime(displaced, (past - 86_400, past - 86_400))
     if (base / ".hoodie/lock").exists():
         os.utime(base / ".hoodie/lock", (past, past))
     record = base / _LOCK_RECORD

@@ -27,11 +27,13 @@ from hypothesis import strategies as st
 
 from mainstem.errors import Invalid, LeaseLost, LockUnavailable, Unavailable, Unsupported
 from mainstem.options.locks import FILE_SYSTEM, IN_PROCESS
+from mainstem.storage.local import LocalStorage
 from mainstem.truetime.clock import SystemClock
 from mainstem.truetime.locks import file_system
 from mainstem.truetime.locks.options import LockOptions
 from mainstem.truetime.locks.owner_record import OwnerRecord, parse_owner_record
 from mainstem.truetime.locks.providers import open_lock
+from tests.publish.renaming_store import RenamingStorage
 
 HOST_BOOT = file_system.boot_identity()
 
@@ -278,6 +280,49 @@ def test_the_in_process_lock_is_one_per_base_path(base, tmp_path):
     lease.release()
     with pytest.raises(LeaseLost):
         lease.check()
+
+
+def interrupted_at(at: int, call) -> bool:
+    """Raise in ``call`` at one of the places where Python looks for signals, number ``at`` of those in the
+    code of locks. Returns whether there are so many."""
+    places = 0
+
+    def look(frame, event, _):
+        nonlocal places
+        name = frame.f_code.co_filename
+        here = "truetime/locks/" in name or name.endswith("contextlib.py")
+        if here and event in ("call", "c_return", "c_exception"):
+            places += 1
+            if places == at:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+    before = sys.getprofile()
+    sys.setprofile(look)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.setprofile(before)
+    return False
+
+
+@pytest.mark.parametrize("store", [LocalStorage, RenamingStorage])
+def test_a_release_that_is_repeated_wherever_it_was_interrupted_gives_the_lock_back(base, store):
+    storage = store(str(base))
+    first, second = (
+        open_lock(options(base), clock=SystemClock(), random=random.Random(), storage=storage)
+        for _ in range(2)
+    )
+    at, more = 0, True
+    while more:
+        at += 1
+        lease = first.acquire()
+        more = interrupted_at(at, lease.release)
+        lease.release()
+        second.acquire().release()
+    assert at > 5
 
 
 def test_a_lease_that_nobody_can_release_any_more_counts_as_dead(base):

@@ -97,20 +97,24 @@ class RenameLease:
                 _log.warning("%s could not be refreshed: %s", self._lock.place, error)
 
     def release(self) -> None:
-        """Take the file away if it is still our own; never raises."""
+        """Take the file away if it is still our own; never raises. After an interrupt it may be repeated."""
         if self._pid != os.getpid():
             return
         with self._mutex:
-            private, self._private = self._private, None
+            private = self._private
             if private is None:
                 return
             try:
-                if self._lock.content() != self._record:
-                    return
-                with suppress(FileNotFoundError):
-                    renames(self._lock.storage).rename_new(self._lock.path, private)
-                self._lock.keep(private, self._record)
+                ours = self._lock.content() == self._record
+                if ours:
+                    with suppress(FileNotFoundError):
+                        renames(self._lock.storage).rename_new(self._lock.path, private)
+                # Only now, for an interrupt, and before the file may be another lease's.
+                self._private = None
+                if ours:
+                    self._lock.keep(private, self._record)
             except (OSError, CorruptTable) as error:
+                self._private = None
                 _log.warning(
                     "%s could not be removed (%s): mainstem writers take it over after %d ms, Java writers"
                     " wait for its expiry", self._lock.place, error, self._lock.options.expire_ms,
