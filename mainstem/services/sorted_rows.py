@@ -91,11 +91,16 @@ def _in_order(
 
 
 def _order_of(rows: pa.Table, order: RowOrder) -> pa.Array:
-    """Numbers of the rows in order; equal ones as they were (Arrow's sorting is stable)."""
-    keys = [_PLACE] if order.is_curve else list(order.columns)
-    return pc.sort_indices(
-        rows.select(keys), sort_keys=[(key, "ascending") for key in keys], null_placement="at_start"
-    )
+    """Numbers of the rows in order; equal ones as they were (Arrow's sorting is stable). Nulls come first,
+    NaN last, as in Spark."""
+    keys: list[pa.ChunkedArray] = []
+    for name in [_PLACE] if order.is_curve else order.columns:
+        column = rows.column(name)
+        # Where nulls go is asked in another way by each of pyarrow's versions.
+        keys += [column.is_valid().cast(pa.uint8()), column] if column.null_count else [column]
+    names = [str(number) for number in range(len(keys))]
+    sort_keys = [(name, "ascending") for name in names]
+    return pc.sort_indices(pa.table(keys, names), sort_keys=sort_keys)
 
 
 # -- places on a curve ---------------------------------------------------------------------------------
@@ -118,7 +123,7 @@ def _axis(values: pa.ChunkedArray, among: pa.ChunkedArray | None, bits: int) -> 
     coded = whole.dictionary_encode()
     # Nulls come first.
     codes = pc.fill_null(coded.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False) + 1
-    sorted_codes = pc.sort_indices(coded.dictionary, null_placement="at_start").to_numpy() + 1
+    sorted_codes = pc.sort_indices(coded.dictionary).to_numpy() + 1
     counted = codes if among is None else codes[:before]
     counts = np.bincount(counted, minlength=len(sorted_codes) + 1)
     in_order = np.concatenate(([0], sorted_codes)).astype(np.int64)

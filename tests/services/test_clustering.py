@@ -89,10 +89,8 @@ def newest_bases(table: mainstem.Table) -> list[Path]:
 def is_sorted(file: Path, columns: Sequence[str]) -> bool:
     """Whether rows are in the order of the columns, nulls first."""
     keys = pq.ParquetFile(file).read(columns=list(columns)).combine_chunks()
-    found = pc.sort_indices(
-        keys, sort_keys=[(name, "ascending") for name in columns], null_placement="at_start"
-    )
-    return keys.take(found).equals(keys)
+    rows = [tuple((value is not None, value) for value in row.values()) for row in keys.to_pylist()]
+    return rows == sorted(rows)
 
 
 def width(file: Path, column: str) -> float:

@@ -96,10 +96,11 @@ def small_runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def ordered(rows: pa.Table, order: RowOrder) -> pa.Table:
-    found = pc.sort_indices(
-        rows, sort_keys=[(name, "ascending") for name in order.columns], null_placement="at_start"
-    )
-    return rows.take(found).combine_chunks()
+    def key(at: int) -> tuple:
+        values = (rows.column(name)[at].as_py() for name in order.columns)
+        return tuple((v is not None, v != v, 0 if v is None or v != v else v) for v in values)
+
+    return rows.take(sorted(range(rows.num_rows), key=key)).combine_chunks()
 
 
 def as_text(rows: pa.Table) -> list[str]:
