@@ -227,7 +227,7 @@ def test_writers_that_mean_keys_to_be_unique_elsewhere_are_refused(make, tmp_pat
         again(table, **{"hoodie.index.type": "GLOBAL_SIMPLE"}).upsert(rows([1], ts=1))
 
 
-@pytest.mark.disk
+@pytest.mark.disk("a file is changed by hand")
 def test_writers_of_a_table_that_names_no_index_must_agree_where_keys_are_unique(make):
     table = make("SIMPLE")
     table.upsert(rows([1], ts=1))
@@ -301,7 +301,7 @@ def test_services_and_queries_work_as_on_any_table(table):
     assert report is None or report.ok
 
 
-@pytest.mark.disk
+@pytest.mark.disk("a file is changed by hand")
 def test_a_pending_clustering_of_another_engine_ends_a_write_to_its_rows(table):
     from mainstem.storage import paths
 
