@@ -251,7 +251,7 @@ class DueGroups:
         services = _services(state.timeline)
         stale = self._listing.grown if services == self._services else set(files)
         self._services = services
-        for partition in stale:
+        for partition in sorted(stale):  # the same calls in every process
             self._found[partition] = self._find(state, partition, files[partition])
         taken = taken_groups(state)
         groups = [group for partition in sorted(files) for group in self._found[partition]]
