@@ -35,6 +35,7 @@ from mainstem.options.placing import (
     KEY_ENCODING,
     NEW_ENCODING,
 )
+from mainstem.publish.first_note import first_note
 from mainstem.storage import maps, paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import load_timeline
@@ -98,11 +99,7 @@ def check_key_index(storage: Storage, config: TableConfig, index: KeyIndex, *, t
         break
     if told or not config.partition_fields:
         return  # one partition is the table
-    try:
-        storage.put_new(paths.UNIQUE_NOTE, index.unique_in.encode(), durable=True)
-        return
-    except FileExistsError:
-        noted = storage.read(paths.UNIQUE_NOTE, max_bytes=LOCK_FILE_BYTES_MAX).decode("utf-8", "replace")
+    noted = first_note(storage, paths.UNIQUE_NOTE, index.unique_in, max_bytes=LOCK_FILE_BYTES_MAX)
     if noted != index.unique_in:
         raise Invalid(
             f"{INDEX_TYPE}={index.kind} makes a record key unique in its {index.unique_in}, but other writers"
@@ -227,12 +224,7 @@ def check_key_encoding(storage: Storage, config: TableConfig) -> None:
 
 def _note_encoding(storage: Storage, wanted: str) -> None:
     """Note how the first writer writes keys; raise ``Invalid`` for a later writer that would differ."""
-    try:
-        storage.put_new(paths.KEY_ENCODING_NOTE, wanted.encode(), durable=True)
-        return
-    except FileExistsError:
-        noted = storage.read(paths.KEY_ENCODING_NOTE, max_bytes=LOCK_FILE_BYTES_MAX)
-        found = noted.decode("utf-8", "replace")
+    found = first_note(storage, paths.KEY_ENCODING_NOTE, wanted, max_bytes=LOCK_FILE_BYTES_MAX)
     if found != wanted:
         raise Invalid(
             f"this writer's record keys would be {_SHAPES[wanted]}, but other writers of the table write"

@@ -17,6 +17,7 @@ from mainstem.options import FSYNC, WriterOptions
 from mainstem.options.locks import TABLE_BASE
 from mainstem.options.tables import LOCAL_ZONE, TIMEZONE
 from mainstem.publish.fence import Fence
+from mainstem.publish.first_note import first_note
 from mainstem.publish.publisher import Publisher
 from mainstem.publish.table_identity import check_table
 from mainstem.storage import paths, spellings
@@ -238,11 +239,7 @@ def open_context(
 
 def _agree_on_zone(storage: Storage, zone: str) -> None:
     """Make all mainstem writers of a LOCAL table use one zone: the first one notes it, others must agree."""
-    try:
-        storage.put_new(paths.ZONE_NOTE, zone.encode(), durable=True)
-        return
-    except FileExistsError:
-        found = storage.read(paths.ZONE_NOTE, max_bytes=PROPERTIES_BYTES_MAX).decode("utf-8", "replace")
+    found = first_note(storage, paths.ZONE_NOTE, zone, max_bytes=PROPERTIES_BYTES_MAX)
     if found != zone:
         raise Invalid(
             f"{LOCAL_ZONE}={zone!r}, but other writers of the table were given {found!r}: with two zones its"
