@@ -8,7 +8,7 @@ against writes that completed since it began, and against compactions and cluste
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from mainstem.layout.buckets import file_id_bucket
@@ -29,7 +29,7 @@ from mainstem.timeline.instant import (
 from mainstem.timeline.plans import load_compaction_plan
 
 _WRITES = (COMMIT, DELTACOMMIT, REPLACECOMMIT)
-COMPACT = "COMPACT"
+COMPACT, LOG_COMPACT = "COMPACT", "LOG_COMPACT"
 
 Place = tuple[str, int | None]
 
@@ -50,6 +50,42 @@ class Overlap:
         )
 
 
+class CompletedWrites:
+    """Metadata of the writes that completed since an instant was requested, archived by now or not."""
+
+    def __init__(self, storage: Storage, instant: str, history: str = paths.HISTORY) -> None:
+        self._storage = storage
+        self._archive = Archive.load(storage, history)
+        self._instant = instant
+
+    def active(self, instant: Instant) -> CommitMetadata | None:
+        """That of a completed instant of a listing; None: archived since the listing, see ``archived``."""
+        path = paths.timeline_file(f"{instant.requested}_{instant.completion}.{instant.action}")
+        try:
+            data = self._storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
+        except FileNotFoundError:
+            return None
+        return decode_commit(data, path=path)
+
+    def archived(
+        self, is_new: Callable[[str], bool]
+    ) -> Iterator[tuple[str, str, CommitMetadata | None]]:
+        """Requested time, action and metadata (None: archived without it) of the archived ones; those that
+        are not new are not read."""
+        self._archive.refresh()
+        rows = (column.to_pylist() for column in self._archive.completed(self._instant).columns)
+        for requested, _, action in zip(*rows, strict=True):
+            if action in _WRITES and is_new(requested):
+                data = self._archive.metadata(requested, action)
+                path = f"archived instant {requested}"
+                yield requested, action, None if data is None else decode_commit(data, path=path)
+
+
+def is_completed_write(instant: Instant) -> bool:
+    """Whether ``CompletedWrites`` has the instant's metadata."""
+    return instant.is_completed and instant.action in _WRITES
+
+
 class Overlaps:
     """Finds writes that overlap one transaction. Reads each instant's metadata at most once."""
 
@@ -60,7 +96,7 @@ class Overlaps:
         self, storage: Storage, instant: str, stats: Sequence[WriteStat], history: str = paths.HISTORY
     ) -> None:
         self._storage = storage
-        self._archive = Archive.load(storage, history)
+        self._writes = CompletedWrites(storage, instant, history)
         self._instant = instant
         self._places = set(places_of((s.partition, s.file_id) for s in stats))
         self._cleared: set[str] = set()
@@ -71,15 +107,15 @@ class Overlaps:
         Call it once before taking the lock, so that few files remain to be read under it.
         """
         for instant in timeline.instants:
-            if instant.requested == self._instant or instant.requested in self._cleared:
+            if not self._is_new(instant.requested):
                 continue
-            if instant.is_completed and instant.action in _WRITES:
+            if is_completed_write(instant):
                 if (instant.completion or "") < self._instant:
                     continue
-                try:
-                    touched = self._written(instant)
-                except FileNotFoundError:
-                    continue  # archived since the listing: ``_find_archived`` checks it
+                metadata = self._writes.active(instant)
+                if metadata is None:
+                    continue  # ``_find_archived`` checks it
+                touched = self._places_of(instant.requested, metadata)
                 self._cleared.add(instant.requested)
             elif instant.requested < self._instant and instant.action not in self.whenever:
                 continue
@@ -95,27 +131,19 @@ class Overlaps:
 
     def _find_archived(self) -> Overlap | None:
         """Like ``find``, for archived writes: one that completed since this began may be archived by now."""
-        self._archive.refresh()
-        rows = (column.to_pylist() for column in self._archive.completed(self._instant).columns)
-        for requested, _, action in zip(*rows, strict=True):
-            if action not in _WRITES or requested == self._instant or requested in self._cleared:
-                continue
-            data = self._archive.metadata(requested, action)
-            if data is not None:
-                metadata = decode_commit(data, path=f"archived instant {requested}")
-                if found := self._common(action, requested, self._places_of(requested, metadata)):
-                    return found
+        for requested, action, metadata in self._writes.archived(self._is_new):
+            touched = () if metadata is None else self._places_of(requested, metadata)
+            if found := self._common(action, requested, touched):
+                return found
             self._cleared.add(requested)
         return None
+
+    def _is_new(self, requested: str) -> bool:
+        return requested != self._instant and requested not in self._cleared
 
     def _common(self, action: str, requested: str, touched: Iterable[Place]) -> Overlap | None:
         common = sorted(self._places.intersection(touched), key=str)
         return Overlap(action, requested, *common[0]) if common else None
-
-    def _written(self, instant: Instant) -> Iterable[Place]:
-        path = paths.timeline_file(f"{instant.requested}_{instant.completion}.{instant.action}")
-        data = self._storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
-        return self._places_of(instant.requested, decode_commit(data, path=path))
 
     def _places_of(self, requested: str, metadata: CommitMetadata) -> Iterable[Place]:
         # A compaction planned before this transaction began holds no row written since.

@@ -22,21 +22,18 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from mainstem.layout.key_index import GroupOfKey
-from mainstem.limits import TIMELINE_FILE_BYTES_MAX
-from mainstem.lsm_archive.reader import Archive
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline
-from mainstem.timeline.commit_metadata import CommitMetadata, decode_commit
-from mainstem.timeline.instant import CLUSTERING, COMMIT, DELTACOMMIT, REPLACECOMMIT, Instant
+from mainstem.timeline.commit_metadata import CommitMetadata
+from mainstem.timeline.instant import CLUSTERING
 from mainstem.timeline.plans import clustered_groups
-from mainstem.writers.conflicts import COMPACT
+from mainstem.writers.conflicts import COMPACT, LOG_COMPACT, CompletedWrites, is_completed_write
 from mainstem.writers.placed_rows import PlacingAppender
 
 _ROUNDS_MAX = 10
-_WRITES = (COMMIT, DELTACOMMIT, REPLACECOMMIT)
 # They write keys anew that were there before.
-_REWRITES = (COMPACT, "LOG_COMPACT", "CLUSTER")
+_REWRITES = (COMPACT, LOG_COMPACT, "CLUSTER")
 
 
 @dataclass(frozen=True)
@@ -58,9 +55,8 @@ class KeysPlacedMeanwhile:
         self, storage: Storage, instant: str, appender: PlacingAppender, history: str = paths.HISTORY
     ) -> None:
         self._storage = storage
-        self._instant = instant
         self._appender = appender
-        self._archive = Archive.load(storage, history)
+        self._writes = CompletedWrites(storage, instant, history)
         self._done = {instant}
         self._rounds = 0
 
@@ -68,44 +64,41 @@ class KeysPlacedMeanwhile:
         """Outside the lock: move the rows whose keys were placed meanwhile."""
         self._rounds += 1
         for requested, metadata in self._unseen(timeline):
-            if (replaced := self._replaced(timeline, requested, metadata)) is not None:
+            if (replaced := self._replaced(requested, metadata)) is not None:
                 return replaced
             for place, path in self._added(metadata):
                 for keys in self._keys(place, path):
                     self._appender.give_way(place, keys)
             self._done.add(requested)
-        return self._replaced(timeline)
+        return self._to_be_replaced(timeline)
 
     def look(self, timeline: ActiveTimeline) -> LookAgain | Replaced | None:
         """Under the lock: None if the transaction's rows lie where their keys are."""
         for requested, metadata in self._unseen(timeline):
-            if (replaced := self._replaced(timeline, requested, metadata)) is not None:
+            if (replaced := self._replaced(requested, metadata)) is not None:
                 return replaced
             added = list(self._added(metadata))
             if added and (self._rounds < _ROUNDS_MAX or any(self._meets(*one) for one in added)):
                 return LookAgain()
             self._done.add(requested)
-        return self._replaced(timeline)
+        return self._to_be_replaced(timeline)
 
-    def _replaced(
-        self, timeline: ActiveTimeline, requested: str = "", metadata: CommitMetadata | None = None
-    ) -> Replaced | None:
-        if not self._appender.appended_to:
-            return None
-        for pending in timeline.pending:
-            if pending.action == CLUSTERING and self._clusters(pending.requested):
-                return Replaced(f"the pending clustering {pending.requested} replaces them")
-        for partition, ids in metadata.replaced.items() if metadata is not None else ():
-            if any((partition, file_id) in self._appender.appended_to for file_id in ids):
-                return Replaced(f"the instant {requested} replaced them")
+    def _replaced(self, requested: str, metadata: CommitMetadata) -> Replaced | None:
+        mine = self._appender.appended_to
+        gone = ((p, file_id) for p, ids in metadata.replaced.items() for file_id in ids)
+        return None if mine.isdisjoint(gone) else Replaced(f"the instant {requested} replaced them")
+
+    def _to_be_replaced(self, timeline: ActiveTimeline) -> Replaced | None:
+        mine = self._appender.appended_to
+        pending = (i.requested for i in timeline.pending if i.action == CLUSTERING) if mine else ()
+        for requested in pending:
+            try:
+                taken = clustered_groups(self._storage, requested)
+            except FileNotFoundError:
+                continue  # gone since the listing, or completed: then its replaced groups tell
+            if taken is None or not mine.isdisjoint(taken):
+                return Replaced(f"the pending clustering {requested} replaces them")
         return None
-
-    def _clusters(self, requested: str) -> bool:
-        try:
-            taken = clustered_groups(self._storage, requested)
-        except FileNotFoundError:
-            return False  # gone since the listing, or completed: then its replaced groups tell
-        return taken is None or not self._appender.appended_to.isdisjoint(taken)
 
     def _meets(self, place: GroupOfKey, path: str) -> bool:
         return any(self._appender.meets(place, keys) for keys in self._keys(place, path))
@@ -122,29 +115,17 @@ class KeysPlacedMeanwhile:
                     yield from places.keys_of(place[0], paths.in_partition(place[0], name))
 
     def _unseen(self, timeline: ActiveTimeline) -> Iterator[tuple[str, CommitMetadata]]:
-        for instant in timeline.completed:
-            if instant.action in _WRITES and self._is_new(instant.requested):
-                found = self._metadata(instant)
+        for instant in filter(is_completed_write, timeline.instants):
+            if self._is_new(instant.requested):
+                found = self._writes.active(instant)
                 if found is not None:
                     yield instant.requested, found
-        self._archive.refresh()
-        rows = (column.to_pylist() for column in self._archive.completed(self._instant).columns)
-        for requested, _, action in zip(*rows, strict=True):
-            if action in _WRITES and self._is_new(requested):
-                data = self._archive.metadata(requested, action)
-                if data is not None:
-                    yield requested, decode_commit(data, path=f"archived instant {requested}")
+        for requested, _, archived in self._writes.archived(self._is_new):
+            if archived is not None:
+                yield requested, archived
 
     def _is_new(self, requested: str) -> bool:
         return requested not in self._done and requested not in self._appender.places.seen
-
-    def _metadata(self, instant: Instant) -> CommitMetadata | None:
-        path = paths.timeline_file(f"{instant.requested}_{instant.completion}.{instant.action}")
-        try:
-            data = self._storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
-        except FileNotFoundError:
-            return None  # archived since the listing: looked at there
-        return decode_commit(data, path=path)
 
     def _added(self, metadata: CommitMetadata) -> Iterator[tuple[GroupOfKey, str]]:
         """Files that may hold keys which were nowhere before."""

@@ -40,11 +40,10 @@ from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.commit_metadata import OVERWRITES, CommitMetadata, WriteStat
 from mainstem.timeline.instant import LOGCOMPACTION
 from mainstem.truetime.clock import Clock
-from mainstem.writers.conflicts import COMPACT, Overlap, Overlaps, Place, places_of
+from mainstem.writers.conflicts import COMPACT, LOG_COMPACT, Overlap, Overlaps, Place, places_of
 from mainstem.writers.write_spec import INSERT_OVERWRITE_TABLE, WriteSpec
 
 _BATCH_ROWS = 65_536
-_LOG_COMPACT = "LOG_COMPACT"
 
 #: rounds after which an overwrite gives up: each needs a plan, or a bulk insert, in the time of one
 ROUNDS_MAX = 20
@@ -121,7 +120,7 @@ class Hidden(Overlaps):
     whenever = frozenset((LOGCOMPACTION,))
 
     def _places_of(self, requested: str, metadata: CommitMetadata) -> Iterable[Place]:
-        if metadata.operation in (COMPACT, _LOG_COMPACT):
+        if metadata.operation in (COMPACT, LOG_COMPACT):
             return super()._places_of(requested, metadata)
         replaced = [(p, file_id) for p, ids in metadata.replaced.items() for file_id in ids]
         if metadata.operation in OVERWRITES:
