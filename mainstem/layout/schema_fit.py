@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Sequence
 from functools import lru_cache
@@ -107,16 +108,9 @@ def misfit(column: pa.ChunkedArray, kind: pa.DataType) -> int | None:
             return False
         return True
 
-    low, high = 0, len(column)
     if fits(column) or not fits(column.slice(0, 0)):
         return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        if fits(column.slice(low, middle - low)):
-            low = middle
-        else:
-            high = middle
-    return low
+    return bisect_left(range(len(column)), True, key=lambda row: not fits(column.slice(0, row + 1)))
 
 
 @lru_cache(maxsize=64)

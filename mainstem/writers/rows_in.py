@@ -12,6 +12,7 @@ the other rows of their batch: there each batch is written as it came.
 from __future__ import annotations
 
 import sys
+from bisect import bisect_left
 from collections.abc import AsyncIterable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import islice
@@ -331,15 +332,9 @@ def _values(values: list[object], name: str, first: int) -> pa.Array:
     trouble = _refused(values)
     if trouble is None:
         return pa.array(values)
-    low, high = 0, len(values)  # the first ``low`` go together, the first ``high`` do not
-    while high - low > 1:
-        middle = (low + high) // 2
-        if _refused(values[:middle]) is None:
-            low = middle
-        else:
-            high = middle
+    row = bisect_left(range(len(values)), True, key=lambda row: _refused(values[: row + 1]) is not None)
     raise Invalid(
-        f"column {name!r}, row {first + low}: {values[low]!r:.100} ({_name(values[low])}) does not go"
+        f"column {name!r}, row {first + row}: {values[row]!r:.100} ({_name(values[row])}) does not go"
         f" together with the values of the rows before it: {_line(trouble)}; give a column values of one type"
     ) from trouble
 
