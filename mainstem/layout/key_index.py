@@ -46,7 +46,7 @@ class KeyIndex:
 
 def key_index(properties: Mapping[str, str]) -> KeyIndex | None:
     """The index that the table's properties and the caller's options name; None: buckets, or none named."""
-    kind = INDEX_TYPE.read(properties).upper()
+    kind = INDEX_TYPE.read(properties)
     if kind == INDEX_TYPE.default:
         return None
     moves = _GLOBAL.get(kind)

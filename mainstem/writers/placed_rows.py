@@ -41,6 +41,7 @@ from mainstem.truetime.seams import Randomness
 from mainstem.writers.append import BucketAppender, OpenLog
 from mainstem.writers.bulk_insert import BaseFileStat, BulkInserter
 from mainstem.writers.encode_rows import BucketEncoder, Place, Placed, Slab
+from mainstem.writers.row_order import stable_order
 from mainstem.writers.write_spec import DELETE, WriteSpec
 
 _KEY, _PARTITION, _FILE = META_FIELDS[2:5]
@@ -110,14 +111,16 @@ class _Encoder(BucketEncoder):
 
     def _placed(self, keys: KeyColumns, codes: np.ndarray, partitions: list[str]) -> Placed:
         texts = keys.texts
-        found = np.zeros(len(texts), np.int64)
         if self._places.index.is_global:
-            found[:] = self._numbers(None, texts)
-            codes, partitions = self._at_home(codes, list(partitions), found)
-        else:
-            for code, partition in enumerate(partitions):
-                rows = np.flatnonzero(codes == code)
-                found[rows] = self._numbers(partition, texts.take(pa.array(rows)))
+            found = self._numbers(None, texts)
+            codes, partitions = self._at_home(codes, partitions, found)
+            return codes, partitions, found, len(self._groups)
+        found = np.zeros(len(texts), np.int64)
+        order = stable_order(codes)
+        bounds = np.searchsorted(codes[order], np.arange(len(partitions) + 1))
+        for partition, low, high in zip(partitions, bounds[:-1], bounds[1:], strict=True):
+            rows = order[low:high]
+            found[rows] = self._numbers(partition, texts.take(pa.array(rows)))
         return codes, partitions, found, len(self._groups)
 
     def _numbers(self, partition: str | None, texts: pa.Array) -> np.ndarray:
@@ -132,19 +135,15 @@ class _Encoder(BucketEncoder):
     ) -> tuple[np.ndarray, list[str]]:
         """Rows whose key lies in another partition go there, as without ``update.partition.path`` in Hudi."""
         numbers = {partition: code for code, partition in enumerate(partitions)}
-        codes = codes.copy()
+        home = np.zeros(len(self._groups), np.int64)
         for number in np.unique(found[found != _NOWHERE]).tolist():
-            home = self._groups.place(number)[0]
-            rows = found == number
-            if home in numbers and (codes[rows] == numbers[home]).all():
-                continue
-            if self._places.index.moves:
-                raise _refused_move(self.spec, self._places.index, home)
-            if home not in numbers:
-                numbers[home] = len(partitions)
-                partitions.append(home)
-            codes[rows] = numbers[home]
-        return codes, partitions
+            home[number] = numbers.setdefault(self._groups.place(number)[0], len(numbers))
+        at_home = np.where(found == _NOWHERE, codes, home[found])
+        away = np.flatnonzero(at_home != codes)
+        partitions = list(numbers)
+        if len(away) and self._places.index.moves:
+            raise _refused_move(self.spec, self._places.index, partitions[at_home[away[0]]])
+        return at_home, partitions
 
 
 def _refused_move(spec: WriteSpec, index: KeyIndex, home: str) -> Unsupported:

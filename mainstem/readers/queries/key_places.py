@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -188,13 +187,15 @@ class KeyPlaces:
     ) -> tuple[np.ndarray, list[GroupOfKey]]:
         of = in_keys(partition) if partition is not None and _is_split(table) else None
         found = table.lookup(RECORD_INDEX, keys, data_partition=of)
-        codes, places = np.full(len(keys), -1, np.int64), dict[GroupOfKey, int]()
-        at = pc.index_in(found.column("key"), value_set=keys).to_numpy()
-        told = zip(found.column("partition").to_pylist(), found.column("file_id").to_pylist(), strict=True)
-        for row, place in zip(at, told, strict=True):  # of a batch's keys, once
-            if place not in self._replaced and partition in (None, place[0]):
-                codes[row] = places.setdefault(place, len(places))
-        return codes, list(places)
+        texts = found.column("partition"), found.column("file_id")
+        told = pc.binary_join_element_wise(*texts, "\0").combine_chunks().dictionary_encode()
+        parts = (text.partition("\0") for text in told.dictionary.to_pylist())
+        places = [(home, file_id) for home, _, file_id in parts]
+        lives = [p not in self._replaced and partition in (None, p[0]) for p in places]
+        numbers = np.where(lives, np.arange(len(places)), -1)
+        codes = np.full(len(keys), -1, np.int64)
+        codes[pc.index_in(found.column("key"), value_set=keys).to_numpy()] = numbers[told.indices.to_numpy()]
+        return codes, places
 
     def _slices(self, partition: str | None) -> Iterator[Split]:
         if partition is None:
@@ -221,9 +222,8 @@ class KeyPlaces:
 
     def _alive(self, split: Split, keys: pa.Array) -> np.ndarray:
         """Mask of the keys that have a row in this slice."""
-        rows = read_split(self._storage, replace(split, path_values=()))
         alive = np.zeros(len(keys), bool)
-        for table in rows:
+        for table in read_split(self._storage, split):
             alive |= _among(keys, table.column(KEY_COLUMN))
         return alive
 
