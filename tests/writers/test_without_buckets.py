@@ -7,6 +7,7 @@ between its begin and its commit.
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 
 import pyarrow as pa
 import pytest
@@ -14,6 +15,7 @@ from small_table import SCHEMA, content, rows
 
 import mainstem
 from mainstem.errors import Invalid, RolledBack, Unsupported
+from mainstem.truetime.instant_times import instant_text, parse_wall
 from mainstem.writers import placed_rows
 from mainstem.writers.keys_placed_meanwhile import KeysPlacedMeanwhile
 
@@ -308,7 +310,8 @@ def test_a_pending_clustering_of_another_engine_ends_a_write_to_its_rows(table):
     timeline = f"{table.path}/{paths.TIMELINE}"
     with table.begin() as txn:
         txn.write(rows([1], ts=2))
-        with open(f"{timeline}/{int(txn.instant) + 1}.clustering.requested", "wb"):
+        later = instant_text(parse_wall(txn.instant) + timedelta(milliseconds=1))
+        with open(f"{timeline}/{later}.clustering.requested", "wb"):
             pass
         with pytest.raises(RolledBack, match="clustering"):
             txn.commit()
