@@ -118,7 +118,8 @@ def _group(
     visible_only: bool,
     written: WrittenFiles | None,
 ) -> FileGroup:
-    times = {t: completion(t) for t in {b.instant for b in bases} | {f.instant for f in logs}}
+    written_by = {b.instant for b in bases} | {f.instant for f in logs}
+    times = {t: completion(t) for t in sorted(written_by)}  # the same calls in every process
     if visible_only:
         bases = [b for b in bases if times[b.instant] is not None]
         logs = [f for f in logs if times[f.instant] is not None]
