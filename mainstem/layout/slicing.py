@@ -83,7 +83,7 @@ def group_files(
     """
     bases: dict[str, list[BaseName]] = {}
     logs: dict[str, list[LogName]] = {}
-    for name in names:
+    for name in sorted(names):  # a set's order would be another one in every process
         log = parse_log_name(name)
         if log is not None:
             if not (log.is_cdc and visible_only):
@@ -118,8 +118,7 @@ def _group(
     visible_only: bool,
     written: WrittenFiles | None,
 ) -> FileGroup:
-    written_by = {b.instant for b in bases} | {f.instant for f in logs}
-    times = {t: completion(t) for t in sorted(written_by)}  # the same calls in every process
+    times = {t: completion(t) for t in sorted({b.instant for b in bases} | {f.instant for f in logs})}
     if visible_only:
         bases = [b for b in bases if times[b.instant] is not None]
         logs = [f for f in logs if times[f.instant] is not None]
