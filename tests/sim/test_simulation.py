@@ -63,7 +63,8 @@ def _command(*arguments: str, hash_seed: str = "random") -> subprocess.Completed
     ("seed", "scenario"),
     [
         ("1", ""), ("3", ""), ("19", ""), ("5", "long"),
-        ("1", "archives"), ("4", "births"), ("3", "compacted"), ("2", "placed-indexed"),  # went by a set's order
+        # These went by the order of a set.
+        ("1", "archives"), ("4", "births"), ("3", "compacted"), ("2", "placed-indexed"), ("1", "vectors"),
     ],
 )  # fmt: skip
 def test_a_seed_makes_the_same_calls_in_every_process(seed: str, scenario: str) -> None:

@@ -96,7 +96,7 @@ class _Tidying:
         storage, folder = self._storage, paths.vector_version(column_id, number)
         names = storage.names(folder)
         parsed = {name: found for name in names if (found := paths.parse_vector_name(name)) is not None}
-        dead = {token for token in {found[0] for found in parsed.values()} if self._is_dead(token)}
+        dead = {token for token in sorted({found[0] for found in parsed.values()}) if self._is_dead(token)}
         damaged = False
         try:
             version = read_version(storage, column_id, number)
