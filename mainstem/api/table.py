@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mainstem.api.indexes import Indexes
@@ -263,6 +263,30 @@ class Table:
             damaged=self.opened.damaged,
             use=self.opened.use,
         )
+
+    def history(
+        self,
+        after: str | None = None,
+        until: str | None = None,
+        *,
+        actions: Collection[str] | None = None,
+        writer: str | None = None,
+        partition: str | None = None,
+        keys: str | tuple[str, str] | None = None,
+    ) -> pa.Table:
+        """Who wrote what, and when: a row for each instant, active or archived, by completion time.
+
+        ``after``, ``until``: completion times (``after < completion <= until``); pending instants come last,
+        unless ``until`` is given. ``writer``: the ``hoodie.mainstem.writer.name`` of a write. ``keys``: a
+        record key, or the first and the last of a range: writes whose files hold some, with their number in
+        ``keys``, which is null where those files are gone. See docs/reading.md for the columns.
+        """
+        from mainstem.readers.queries.table_history import table_history
+
+        return table_history(
+            self.opened.seams.storage, after=after, until=until, actions=actions, writer=writer,
+            partition=partition, keys=keys,
+        )  # fmt: skip
 
     # -- writing ---------------------------------------------------------------------------------
 

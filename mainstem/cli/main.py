@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import mainstem
 from mainstem.cli.emptying import add_emptying_commands
-from mainstem.cli.explained_rows import add_explain_command
+from mainstem.cli.explained_rows import add_explain_command, add_history_command
 from mainstem.cli.flink_commit import add_flink_command
 from mainstem.cli.index import add_index_commands
 from mainstem.cli.metadata import add_metadata_commands
@@ -140,6 +140,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--cdc", action="store_true", help="change data: operation, row before, row after")
     add_search_command(add, _add_rows, _open)
     add_explain_command(add, _open)
+    add_history_command(add, _open)
     add("properties", _properties, "show hoodie.properties")
     add_emptying_commands(add, _open)
     add_service_commands(add, _open)

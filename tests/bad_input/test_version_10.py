@@ -73,7 +73,8 @@ READS = {
     "resume",
     "refresh_index", "index", "check_new_name", "search", "explain_search", "vectors", "indexes",
     "path", "properties", "config", "schema", "cautions", "timeline", "file_slices", "scan", "dataset",
-    "to_pandas", "changes", "explain_row", "savepoints", "validate_metadata", "services", "opened",
+    "to_pandas", "changes", "explain_row", "history", "savepoints", "validate_metadata", "services",
+    "opened",
 }  # fmt: skip
 COMMANDS = ("rollback", "log-compact", "compact", "cluster", "clean", "archive", "savepoint", "restore")
 

@@ -14,7 +14,7 @@ look at what completed since (``writers.keys_placed_meanwhile``).
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -152,10 +152,7 @@ class KeyPlaces:
 
     def keys_of(self, partition: str, path: str) -> Iterator[pa.Array]:
         """All keys of one data file. Raises ``FileNotFoundError`` if it is gone."""
-        name = path.rpartition("/")[2]
-        is_base = paths.parse_base_name(name) is not None
-        base, logs = (path, ()) if is_base else (None, (path,))
-        yield from self._stored.of_split(self._storage, Split(partition, "", base, logs, self._keys_only()))
+        yield from self._stored.of_split(self._storage, _of_file(partition, path, self._keys_only()))
 
     def _find(self, partition: str | None, keys: pa.Array) -> tuple[np.ndarray, list[GroupOfKey]]:
         told = self._record_index(partition)
@@ -217,7 +214,7 @@ class KeyPlaces:
 
     def _keys_only(self) -> ReadSpec:
         if self._spec is None:
-            self._spec = read_spec(self._state, [KEY_COLUMN], None, None, "error")
+            self._spec = _keys_only(self._state)
         return self._spec
 
     def _alive(self, split: Split, keys: pa.Array) -> np.ndarray:
@@ -226,6 +223,22 @@ class KeyPlaces:
         for table in read_split(self._storage, split):
             alive |= _among(keys, table.column(KEY_COLUMN))
         return alive
+
+
+def keys_in_files(state: TableState, partition: str, files: Iterable[str]) -> Iterator[pa.Array]:
+    """All keys of data files, deleted ones included. Raises ``FileNotFoundError`` for one that is gone."""
+    stored, spec = StoredKeys(), _keys_only(state)
+    for path in files:
+        yield from stored.of_split(state.storage, _of_file(partition, path, spec))
+
+
+def _keys_only(state: TableState) -> ReadSpec:
+    return read_spec(state, [KEY_COLUMN], None, None, "error")
+
+
+def _of_file(partition: str, path: str, spec: ReadSpec) -> Split:
+    is_base = paths.parse_base_name(path.rpartition("/")[2]) is not None
+    return Split(partition, "", path if is_base else None, () if is_base else (path,), spec)
 
 
 def _made(split: Split) -> str:
