@@ -59,7 +59,7 @@ from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import load_timeline
 from mainstem.timeline.index_records import load_index_plan, pending_index_actions
-from mainstem.timeline.instant import CLEAN, RESTORE, ROLLBACK
+from mainstem.timeline.instant import CLEAN, RESTORE, ROLLBACK, Instant
 from mainstem.timeline.restore_records import taking_back
 
 ATTEMPTS = 5
@@ -96,7 +96,10 @@ def validate_metadata(
         if report is None or report.ok:
             return report
         _check_not_taken_back(state)
-        if attempt == ATTEMPTS - 1 or not _removed_since(state):
+        removing = _removing(state)
+        if not removing:
+            return report
+        if attempt == ATTEMPTS - 1 and not any(i.is_completed for i in removing):
             _check_not_cleaned(state, report)
             return report
     raise Unavailable(
@@ -140,10 +143,10 @@ def _went_on(state: TableState) -> bool:
     return {i.file_name for i in load_timeline(state.storage).instants} != _names_of(state)
 
 
-def _removed_since(state: TableState) -> bool:
-    """Whether an action that removes data files ran since the view, or is running."""
+def _removing(state: TableState) -> list[Instant]:
+    """Actions that remove data files and ran since the view, or are running."""
     removing = [i for i in load_timeline(state.storage).instants if i.action in _REMOVES]
-    return any(not i.is_completed or i.file_name not in _names_of(state) for i in removing)
+    return [i for i in removing if not i.is_completed or i.file_name not in _names_of(state)]
 
 
 def _names_of(state: TableState) -> set[str]:

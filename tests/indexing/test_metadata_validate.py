@@ -250,6 +250,26 @@ def test_a_clean_at_every_attempt_is_an_error_that_says_so(path):
         validate_metadata(storage)
 
 
+class CleanedEachTime(Proxy):
+    """A clean ends whenever the view's data files are looked at."""
+
+    number = 20300101000000000
+
+    def entries(self, folder: str, **options):
+        if not folder.startswith(".hoodie"):
+            self.number += 2
+            (Path(self.base) / f".hoodie/timeline/{self.number - 1}_{self.number}.clean").write_bytes(b"")
+        return self.inner.entries(folder, **options)
+
+
+def test_what_cleans_that_ended_may_have_removed_is_never_told_as_a_difference(path):
+    newest_log(path, "record_index").unlink()
+    report = validate_metadata(storage_at(path))
+    assert report is not None and not report.ok
+    with pytest.raises(Unavailable, match="try again when no clean is running"):
+        validate_metadata(CleanedEachTime(storage_at(path)))
+
+
 def test_nothing_differs_beside_writers_compactions_and_cleans(tmp_path):
     schema = pa.schema([("id", pa.string()), ("city", pa.string()), ("n", pa.int64())])
     options = {"hoodie.metadata.enable": "true", "hoodie.mainstem.exclusive": "true"}
