@@ -27,7 +27,7 @@ def written_in_turn(state: TableState, names: Iterable[str]) -> bool:
         if requested < latest[1]:
             crossed |= {latest[0], requested}
         latest = max(latest, (requested, done), key=lambda item: item[1])
-    return all(_is_ours(state, instant) for instant in crossed)
+    return all(_is_ours(state, instant) for instant in sorted(crossed))
 
 
 def _is_ours(state: TableState, instant: str) -> bool:
