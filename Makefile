@@ -53,8 +53,9 @@ ALONE := tests/spark tests/flink tests/demos tests/multiprocess tests/chaos
 ALONE_SAMPLE ?= 1/2
 # Jobs of Flink that are killed take minutes: `make chaos` runs them.
 KILLS := tests/chaos/test_flink_kills.py
-# Searches: seeds, crash points, seeded bugs, damaged files. `make test` runs one in six, `.ci/run` one in three, `make deep` all.
-DEEP := tests/sim tests/crash tests/fuzz
+# Searches: seeds, crash points, seeded bugs, exhaustive models, damaged files. `make test` runs one in six, `.ci/run` one in
+# three, `make deep` all.
+DEEP := tests/sim tests/crash tests/fuzz tests/model
 DEEP_SAMPLE ?= 1/6
 OTHERS := tests --ignore=tests/interop --ignore=tests/stores $(ALONE:%=--ignore=%) $(DEEP:%=--ignore=%)
 TWO := -n 2 --dist loadfile
@@ -71,7 +72,7 @@ test: setup-dev ## tests that need no Java Hudi and no other versions; of engine
 	--sample $(SAMPLE) $(TWO) -q $(ARGS) || [ $$? = 5 ] || failed=1; done; \
 	$(ENVIRONMENT) run dev -- -m pytest $(ALONE) --ignore=$(KILLS) --sample $(ALONE_SAMPLE) -q $(ARGS) || [ $$? = 5 ] || failed=1; exit $$failed
 
-deep: setup-dev ## all searches by seeds, at crash points and for seeded bugs, of which make test runs one in six; 12 minutes
+deep: setup-dev ## all searches: seeds, crash points, seeded bugs, models; make test runs one in six; 14 minutes
 	@$(ENVIRONMENT) run dev -- -m pytest $(DEEP) $(TWO) -q $(ARGS)
 
 # Of these `.ci/run` runs a sample.
