@@ -8,6 +8,7 @@ the cleans. What each of the two would remove is compared by planning the same c
 from __future__ import annotations
 
 import shutil
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ import mainstem
 from mainstem.errors import Invalid
 from mainstem.storage.local import LocalStorage
 from mainstem.timeline.clean_records import load_clean_plan
+from mainstem.truetime.instant_times import instant_text, parse_wall
 
 pytestmark = pytest.mark.supports(
     "Engines", "Java Hudi 1.2.0 reads what mainstem cleaned and executes its plans"
@@ -73,7 +75,7 @@ def check_same(java: JavaHudi, table: mainstem.Table) -> None:
             ours.append(table.scan(as_of=instant.requested).to_arrow())
         except Invalid:
             continue
-        after = str(int(instant.completion) - 1)
+        after = instant_text(parse_wall(instant.completion) - timedelta(milliseconds=1))
         ours.append(table.changes(after=after).to_arrow())
         queries += [as_of_options(instant.requested), changes_options(after)]
     assert len(queries) >= 6

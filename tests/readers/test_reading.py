@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 import shutil
+from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from mainstem.readers.rows import base_rows
 from mainstem.readers.rows.split import read_split
 from mainstem.storage import paths
 from mainstem.timeline.commit_metadata import WriteStat, encode_commit
+from mainstem.truetime.instant_times import instant_text, parse_wall
 from tests.storage.steps import OPENING, READING, Opening, Proxy, storage_at
 
 pytestmark = pytest.mark.versions
@@ -317,7 +319,8 @@ def test_a_split_is_read_on_its_own_after_a_journey_as_bytes(tmp_path):
 def commit_by_hand(path: Path, instant: str, partition: str, file_name: str) -> None:
     stat = WriteStat(partition, "f-0", file_name, instant, 1)
     data = encode_commit([stat], {}, "UPSERT")
-    (path / ".hoodie/timeline" / f"{instant}_{int(instant) + 1}.deltacommit").write_bytes(data)
+    later = instant_text(parse_wall(instant) + timedelta(milliseconds=1))
+    (path / ".hoodie/timeline" / f"{instant}_{later}.deltacommit").write_bytes(data)
 
 
 @pytest.mark.parametrize("partition", ["..", "../outside", "/etc", "a/../../b", "a//b", "a\x00b"])
