@@ -118,16 +118,16 @@ INDEX_TYPE = Choice(
 )  # fmt: skip
 SIMPLE_MOVES = Flag(
     "hoodie.simple.index.update.partition.path", True, read_by="layout.key_index",
-    says="Whether a GLOBAL_SIMPLE key that comes with another partition moves; such rows are refused.",
+    says="Whether a GLOBAL_SIMPLE key that comes with another partition moves there, or the row stays.",
 )  # fmt: skip
 BLOOM_MOVES = Flag(
     "hoodie.bloom.index.update.partition.path", True, read_by="layout.key_index",
-    says="Whether a GLOBAL_BLOOM key that comes with another partition moves; such rows are refused.",
+    says="Whether a GLOBAL_BLOOM key that comes with another partition moves there, or the row stays.",
 )  # fmt: skip
 RECORD_MOVES = Flag(
     "hoodie.record.index.update.partition.path", False, read_by="layout.key_index",
-    says="Whether a key of a global record index that comes with another partition moves; such rows are"
-    " refused. Without it they stay in the partition that they have.",
+    says="Whether a key of a global record index that comes with another partition moves there, or the row"
+    " stays.",
 )  # fmt: skip
 KEY_MOVES = (SIMPLE_MOVES, BLOOM_MOVES, RECORD_MOVES)
 BUCKET_ENGINE = Choice(

@@ -7,6 +7,9 @@ commits second finds it here, before its commit is published, and moves its rows
   outside the lock  read the keys of the files that instants wrote that completed since the look, and move
   [[ the lock       no such instant that was not looked at? else outside again ]]
 
+Where keys move (``moved_rows``), updates and deletes of others count as well, and instants with later
+requested times even if the look saw them.
+
 After ``_ROUNDS_MAX`` rounds, which need as many commits in the time of one, files are read under the lock.
 
 What is not moved yet: rows that were appended to a file group which a clustering, or an overwrite of Java's,
@@ -55,6 +58,7 @@ class KeysPlacedMeanwhile:
         self, storage: Storage, instant: str, appender: PlacingAppender, history: str = paths.HISTORY
     ) -> None:
         self._storage = storage
+        self._instant = instant
         self._appender = appender
         self._writes = CompletedWrites(storage, instant, history)
         self._done = {instant}
@@ -68,8 +72,12 @@ class KeysPlacedMeanwhile:
                 return replaced
             for place, path in self._added(metadata):
                 for keys in self._keys(place, path):
-                    self._appender.give_way(place, keys)
+                    if keys is None:
+                        self._appender.give_way_all(place, requested)
+                    else:
+                        self._appender.give_way(place, keys, requested)
             self._done.add(requested)
+        self._appender.settle_places()
         return self._to_be_replaced(timeline)
 
     def look(self, timeline: ActiveTimeline) -> LookAgain | Replaced | None:
@@ -101,14 +109,18 @@ class KeysPlacedMeanwhile:
         return None
 
     def _meets(self, place: GroupOfKey, path: str) -> bool:
-        return any(self._appender.meets(place, keys) for keys in self._keys(place, path))
+        return any(keys is None or self._appender.meets(place, keys) for keys in self._keys(place, path))
 
-    def _keys(self, place: GroupOfKey, path: str) -> Iterator[pa.Array]:
-        """The keys of a file, or, if it was cleaned already, of the newer base files of its group."""
+    def _keys(self, place: GroupOfKey, path: str) -> Iterator[pa.Array | None]:
+        """The keys of a file, or, if it was cleaned already, of the newer base files of its group: they lack
+        those that it deleted. None: any key, as these count."""
         places = self._appender.places
         try:
             yield from places.keys_of(place[0], path)
         except FileNotFoundError:
+            if self._appender.follows_updates:
+                yield None
+                return
             for name in sorted(self._storage.names(place[0])):
                 base = paths.parse_base_name(name)
                 if base is not None and base.file_id == place[1]:
@@ -125,10 +137,11 @@ class KeysPlacedMeanwhile:
                 yield requested, archived
 
     def _is_new(self, requested: str) -> bool:
-        return requested not in self._done and requested not in self._appender.places.seen
+        later = self._appender.follows_updates and requested > self._instant
+        return requested not in self._done and (later or requested not in self._appender.places.seen)
 
     def _added(self, metadata: CommitMetadata) -> Iterator[tuple[GroupOfKey, str]]:
-        """Files that may hold keys which were nowhere before."""
+        """Files that may hold keys which were nowhere before; where updates count, any file of a writer."""
         if metadata.operation in _REWRITES:
             return
         for partition, stats in metadata.stats.items():
@@ -138,5 +151,6 @@ class KeysPlacedMeanwhile:
                 path = str(stat.get("path") or "")
                 is_log = paths.parse_log_name(path.rpartition("/")[2]) is not None
                 # Writers of such tables tell new keys from known ones; a log of known keys only adds none.
-                if path and not (is_log and stat.get("numInserts") == 0):
+                known_only = is_log and stat.get("numInserts") == 0 and not self._appender.follows_updates
+                if path and not known_only:
                     yield (partition, str(stat.get("fileId") or "")), path

@@ -66,6 +66,7 @@ from mainstem.writers.bulk_insert import (
 from mainstem.writers.conflicts import Overlap, Overlaps
 from mainstem.writers.context import WriterContext
 from mainstem.writers.keys_placed_meanwhile import KeysPlacedMeanwhile, LookAgain, Replaced
+from mainstem.writers.moved_rows import MovingAppender, lets_keys_move
 from mainstem.writers.outcome import ALREADY_COMMITTED, COMMITTED, EMPTY, OPERATIONS, Outcome
 from mainstem.writers.placed_rows import KeyTaken, PlacingAppender
 from mainstem.writers.publish_with_metadata import publish_with_metadata
@@ -419,7 +420,8 @@ class Transaction:
             storage, known = ctx.seams.storage, ctx.known_partitions
             if ctx.look_for_keys is not None:
                 places = ctx.look_for_keys()
-                self._appender = PlacingAppender(
+                kind = MovingAppender if lets_keys_move(self._spec, places) else PlacingAppender
+                self._appender = kind(
                     storage, self._spec, token, places, ctx.seams.random, known, self._surely_alive
                 )
             else:

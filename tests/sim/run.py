@@ -24,6 +24,7 @@ from tests.sim.indexing_world import Indexing
 from tests.sim.log_compactor import LogCompactions
 from tests.sim.long_world import Long
 from tests.sim.mixed_world import Mixed
+from tests.sim.moved_world import Moved, MovedIndexed, MovedServices
 from tests.sim.ordinals_world import Ordinals
 from tests.sim.overwrite_world import Overwrites, RestoredOverwrites
 from tests.sim.placed_world import Placed, PlacedIndexed, PlacedServices
@@ -55,6 +56,9 @@ SCENARIOS: dict[str, type[Simulation]] = {
     "ordinals": Ordinals,
     "overwrites": Overwrites,
     "overwrites_restored": RestoredOverwrites,
+    "moved": Moved,
+    "moved-indexed": MovedIndexed,
+    "moved-services": MovedServices,
     "placed": Placed,
     "placed-indexed": PlacedIndexed,
     "placed-services": PlacedServices,

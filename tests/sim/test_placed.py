@@ -82,10 +82,10 @@ def _rows_of_a_file_that_was_taken_back_are_lost(monkeypatch: pytest.MonkeyPatch
 
 def _an_old_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """What completed between begin and the look counts as seen by it, and is not."""
-    look = KeyPlaces._look
+    look = KeyPlaces.look
 
-    def twice(self: Any) -> None:
-        look(self)
+    def twice(self: Any, *, first: bool = False) -> None:
+        look(self, first=first)
         if not hasattr(self, "_late"):
             self._late = True
             newest = max((i.completion or "" for i in self._state.timeline.completed), default="")
@@ -99,7 +99,7 @@ def _an_old_look(monkeypatch: pytest.MonkeyPatch) -> None:
 
             self._state.group = without
 
-    monkeypatch.setattr(KeyPlaces, "_look", twice)
+    monkeypatch.setattr(KeyPlaces, "look", twice)
 
 
 @pytest.mark.parametrize(

@@ -213,15 +213,6 @@ def test_a_global_index_keeps_a_row_where_its_key_is(make, kind):
     ]  # fmt: skip
 
 
-def test_a_row_that_would_move_to_another_partition_is_refused_and_nothing_is_written(make):
-    table = make("GLOBAL_SIMPLE")
-    table.upsert(rows([1], ts=1))
-    files = data_files(table)
-    with pytest.raises(Unsupported, match="lies in partition 'a'"):
-        table.upsert(rows([1], ts=2, city="b"))
-    assert data_files(table) == files and content(table) == {"k1": "v1"}
-
-
 def test_writers_that_mean_keys_to_be_unique_elsewhere_are_refused(make, tmp_path):
     table = make("SIMPLE")
     table.upsert(rows([1], ts=1))
