@@ -28,7 +28,7 @@ from mainstem.layout.key_index import GroupOfKey
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline
-from mainstem.timeline.commit_metadata import CommitMetadata
+from mainstem.timeline.commit_metadata import OVERWRITES, CommitMetadata
 from mainstem.timeline.instant import CLUSTERING
 from mainstem.timeline.plans import clustered_groups
 from mainstem.writers.conflicts import COMPACT, LOG_COMPACT, CompletedWrites, is_completed_write
@@ -46,9 +46,11 @@ class LookAgain:
 
 @dataclass(frozen=True)
 class Replaced:
-    """A decision: rows would be lost in file groups that are replaced; ``by``: what becomes of these."""
+    """A decision: rows would be lost in file groups that are replaced, or be found by nobody in what is
+    overwritten. ``by``: what becomes of these; ``again``: whether it suffices to write them again."""
 
     by: str
+    again: bool = False
 
 
 class KeysPlacedMeanwhile:
@@ -94,7 +96,13 @@ class KeysPlacedMeanwhile:
     def _replaced(self, requested: str, metadata: CommitMetadata) -> Replaced | None:
         mine = self._appender.appended_to
         gone = ((p, file_id) for p, ids in metadata.replaced.items() for file_id in ids)
-        return None if mine.isdisjoint(gone) else Replaced(f"the instant {requested} replaced them")
+        if not mine.isdisjoint(gone):
+            return Replaced(f"the instant {requested} replaced them")
+        if metadata.operation in OVERWRITES and mine:
+            hidden = ((p, str(s.get("fileId") or "")) for p, stats in metadata.stats.items() for s in stats)
+            if not mine.isdisjoint(hidden):
+                return Replaced(f"the instant {requested} overwrote them", again=True)
+        return None
 
     def _to_be_replaced(self, timeline: ActiveTimeline) -> Replaced | None:
         mine = self._appender.appended_to
@@ -128,7 +136,7 @@ class KeysPlacedMeanwhile:
 
     def _unseen(self, timeline: ActiveTimeline) -> Iterator[tuple[str, CommitMetadata]]:
         for instant in filter(is_completed_write, timeline.instants):
-            if self._is_new(instant.requested):
+            if self._is_new(instant.requested, instant.completion):
                 found = self._writes.active(instant)
                 if found is not None:
                     yield instant.requested, found
@@ -136,9 +144,13 @@ class KeysPlacedMeanwhile:
             if archived is not None:
                 yield requested, archived
 
-    def _is_new(self, requested: str) -> bool:
+    def _is_new(self, requested: str, completion: str | None = None) -> bool:
+        if requested in self._done:
+            return False
+        if self._appender.follows_since_begin:
+            return completion is None or completion > self._instant  # archived ones: see ``CompletedWrites``
         later = self._appender.follows_updates and requested > self._instant
-        return requested not in self._done and (later or requested not in self._appender.places.seen)
+        return later or requested not in self._appender.places.seen
 
     def _added(self, metadata: CommitMetadata) -> Iterator[tuple[GroupOfKey, str]]:
         """Files that may hold keys which were nowhere before; where updates count, any file of a writer."""

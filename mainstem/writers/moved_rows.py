@@ -65,7 +65,7 @@ def lets_keys_move(spec: WriteSpec, places: KeyPlaces) -> bool:
     return places.index.moves and whole_rows and bool(spec.keys.partition_fields)
 
 
-class _Gatherer(BucketEncoder):
+class Gatherer(BucketEncoder):
     """Asks nobody where keys live; knows in which order the rows of a batch came."""
 
     _order = np.zeros(0, np.int64)
@@ -121,7 +121,7 @@ class MovingAppender(PlacingAppender):
         surely_alive: Callable[[], bool] = lambda: False,
     ) -> None:
         super().__init__(storage, spec, token, places, random, known_partitions, surely_alive)
-        self._gatherer = _Gatherer(spec, token.split("-", 1)[0])
+        self._gatherer = Gatherer(spec, token.split("-", 1)[0])
         self._encoder = self._gatherer
         #: rows that were given, and in which order they came
         self._held: list[tuple[pa.Table, np.ndarray]] = []

@@ -17,7 +17,7 @@ Memory: the rows of new keys, until the commit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -77,6 +77,11 @@ class KeyPlaces(Protocol):
 
     def look(self, *, first: bool = False) -> None:
         """Go by what is completed now; ``seen`` stays, unless this is the ``first`` look that counts."""
+        ...
+
+    def groups_before(self, partitions: Sequence[str] | None, instant: str) -> list[GroupOfKey]:
+        """File groups of these partitions (None: of all) with files of instants that completed before this
+        one was requested."""
         ...
 
     def contest(self, place: GroupOfKey, rows: pa.Table) -> tuple[np.ndarray, np.ndarray]:
@@ -187,6 +192,8 @@ class PlacingAppender(BulkInserter):
 
     #: whether writes of others to keys that they found matter, too
     follows_updates = False
+    #: whether everything counts that completed since its instant was requested, whatever was seen
+    follows_since_begin = False
 
     def __init__(
         self,

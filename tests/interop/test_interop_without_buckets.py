@@ -153,6 +153,31 @@ def test_both_engines_move_each_others_keys(java: JavaHudi, tmp_path: Path, kind
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", ["SIMPLE", "RECORD_LEVEL_INDEX"])
+def test_java_reads_overwrites_and_goes_on(java: JavaHudi, tmp_path: Path, kind: str) -> None:
+    path, options = tmp_path / "plain", {**OPTIONS, **given(kind), **KINDS[kind]}
+    java.write(path, rows(range(20), 5, "java"), options)
+    table = mainstem.open_table(path, {"hoodie.mainstem.services": "off", **given(kind)})
+    new = rows([2, 4, 30], 1, "new")  # all of the one partition
+    table.insert_overwrite(new)
+    left = newest(rows(range(1, 20, 2), 5, "java"), new)
+    check(java, table, left)
+    more = rows([2, 6, 7, 40], 6, "more")  # of what was kept, hidden, and never there
+    java.write(path, more, options)
+    left = newest(left, more)
+    check(java, table, left)
+    java.compact(path, options)
+    check(java, table, left)
+    table.truncate()
+    check(java, table, left.slice(0, 0))
+    last = rows(range(8), 1, "last")
+    java.write(path, last, options)
+    check(java, table, last)
+    table.upsert(rows([1, 50], 2, "ours"))
+    check(java, table, newest(last, rows([1, 50], 2, "ours")))
+
+
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["SIMPLE", "GLOBAL_RECORD_LEVEL_INDEX"])
 def test_java_goes_on_with_a_table_that_was_made_here(java: JavaHudi, tmp_path: Path, kind: str) -> None:
     options = {**OPTIONS, **given(kind), **KINDS[kind]}

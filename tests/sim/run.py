@@ -27,6 +27,7 @@ from tests.sim.mixed_world import Mixed
 from tests.sim.moved_world import Moved, MovedIndexed, MovedServices
 from tests.sim.ordinals_world import Ordinals
 from tests.sim.overwrite_world import Overwrites, RestoredOverwrites
+from tests.sim.placed_overwrite_world import PlacedOverwrites
 from tests.sim.placed_world import Placed, PlacedIndexed, PlacedServices
 from tests.sim.publishers import Publishers
 from tests.sim.restore_world import Restores
@@ -61,6 +62,7 @@ SCENARIOS: dict[str, type[Simulation]] = {
     "moved-services": MovedServices,
     "placed": Placed,
     "placed-indexed": PlacedIndexed,
+    "placed-overwrites": PlacedOverwrites,
     "placed-services": PlacedServices,
     "publishers": Publishers,
     "restores": Restores,

@@ -110,7 +110,7 @@ def _an_old_look(monkeypatch: pytest.MonkeyPatch) -> None:
         (_a_base_file_stays, "placed", 1),
         (_a_file_stays_on_the_disk, "placed", 1),
         (_deletes_are_dropped, "placed", 26),
-        (_base_files_only, "placed-services", 19),
+        (_base_files_only, "placed-services", 6),
         (_rows_of_a_file_that_was_taken_back_are_lost, "placed", 1),
         (_an_old_look, "placed", 1),
     ],

@@ -241,13 +241,10 @@ def test_writers_of_a_table_that_names_no_index_must_agree_where_keys_are_unique
 @pytest.mark.parametrize(
     "write",
     [
-        lambda table: table.bulk_insert(rows([1], ts=1)),
-        lambda table: table.insert_overwrite(rows([1], ts=1)),
-        lambda table: table.truncate(),
         lambda table: table.begin().task_spec(),
         lambda table: table.begin().detach(),
     ],
-    ids=["bulk_insert", "insert_overwrite", "truncate", "tasks", "detached"],
+    ids=["tasks", "detached"],
 )
 def test_what_needs_buckets_is_refused_by_name(make, write):
     with pytest.raises(Unsupported, match="without buckets"):

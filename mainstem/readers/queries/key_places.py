@@ -14,7 +14,7 @@ look at what completed since (``writers.keys_placed_meanwhile``).
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -148,6 +148,23 @@ class KeyPlaces:
             " more versions",
             table=self._storage.base,
         )
+
+    def groups_before(self, partitions: Sequence[str] | None, instant: str) -> list[GroupOfKey]:
+        """File groups of these partitions (None: of all) with files of instants that completed before this
+        one was requested. Those that were replaced are left out."""
+        listed = [(p, tuple(self._storage.names(p))) for p in partitions or ()]
+        if partitions is None:
+            listed = [(listing.partition, listing.names) for listing in self._state.partitions()]
+        found: set[GroupOfKey] = set()
+        for partition, names in listed:
+            parsed = (paths.parse_log_name(name) or paths.parse_base_name(name) for name in names)
+            for one in parsed:
+                if one is None or (place := (partition, one.file_id)) in found or place in self._replaced:
+                    continue
+                completion = self._state.completion(one.instant)
+                if completion is not None and completion < instant:
+                    found.add(place)
+        return sorted(found)
 
     def to_fill(self, partition: str) -> GroupOfKey | None:
         """A small file group that takes new keys in log files; None: put them into a new one.
