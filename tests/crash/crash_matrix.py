@@ -230,6 +230,13 @@ def _spread(path: Path, **more: object) -> None:
     table.upsert(rows("both", 2, "012345"))
 
 
+def _spread_placed(path: Path) -> None:
+    """The same without buckets."""
+    table = _placed(path)
+    table.compact()
+    table.upsert(rows("both", 2, "012345"))
+
+
 def _archivable(path: Path, files: int = 0) -> None:
     """Instants that may be archived, and so many archive files that one more is merged with them."""
     table = _cleanable(path)
@@ -251,6 +258,8 @@ def templates(run: Run) -> dict[str, tuple[str, Callable[[Path], object]]]:
         "upsert_placed": ("upsert", _placed),
         "upsert_moved": ("upsert", _elsewhere),
         "roll_back_moved": ("roll_back", lambda path: _dead_writer(path, run, make=_elsewhere)),
+        "insert_overwrite_placed": ("overwrite", _spread_placed),
+        "truncate_placed": ("truncate", _spread_placed),
         "roll_back_placed": ("roll_back", lambda path: _dead_writer(path, run, make=_placed)),
         "compact_placed": ("compact", lambda path: _placed(path, 2)),
         "bulk_insert": ("bulk_insert", _written),
