@@ -74,7 +74,7 @@ _DEFAULTS: dict[str, str] = {
 }
 _UPPER = (TABLE_TYPE, MERGE_MODE, INDEX_TYPE, BUCKET_ENGINE, TIMEZONE, KEY_GENERATOR)
 # A foreign table may lack it; then the option tells it (checked against its files).
-_GIVEN_WHERE_MISSING = (BUCKETS, SLASH_DATES)
+_GIVEN_WHERE_MISSING = (BUCKETS, SLASH_DATES, INDEX_TYPE)
 
 
 # Open tables of this process: a table remembers which instants it has read, so that a guard costs
@@ -104,17 +104,19 @@ class Wanted(Protocol):
     def passed(self) -> Mapping[str, str]: ...
 
 
-def open_or_create(options: Wanted, schema: pa.Schema) -> Table:
+def open_or_create(options: Wanted, schema: pa.Schema, *, by_driver: bool = False) -> Table:
     """The table at ``options.location.base``. A missing one is created from the options and this schema.
 
-    Raises ``Invalid`` for an option that contradicts the table, and, naming them, for the options
-    that creating the table would need; ``Unsupported`` for an index without buckets.
+    ``by_driver``: one process writes all rows. Raises ``Invalid`` for an option that contradicts the table,
+    and, naming them, for the options that creating the table would need; ``Unsupported`` for an index without
+    buckets that tasks would have to look into.
     """
     index = key_index(options.table)
-    if index is not None:
+    if index is not None and not by_driver:
         raise Unsupported(
             f"{INDEX_TYPE}={index.kind}: tasks of an engine write tables with buckets, {INDEX_TYPE}=BUCKET. A"
-            " table without buckets is written by mainstem.open_table(path, options).upsert(rows)",
+            " table without buckets is written by one process: by mainstem.spark.write_batch and write_stream"
+            " through Spark's driver, or by mainstem.open_table(path, options).upsert(rows)",
             table=options.location.base,
         )
     if not exists(options.location):
@@ -133,14 +135,14 @@ def open_or_create(options: Wanted, schema: pa.Schema) -> Table:
         return _open.setdefault(key, table)
 
 
-def open_for_job(options: Wanted, schema: pa.Schema) -> Table:
+def open_for_job(options: Wanted, schema: pa.Schema, *, by_driver: bool = False) -> Table:
     """``open_or_create``, for the process that begins a job: the table has the indexes that are asked for.
 
     A missing index is built (``Table.create_index``): writers go on, those of other engines that are in
     flight are waited for. One that a living process builds is left to it. Raises what ``create_index``
     raises; the table is as before then.
     """
-    table = open_or_create(options, schema)
+    table = open_or_create(options, schema, by_driver=by_driver)
     for kind in asked_indexes(options.passed):
         _provide(table, kind)
     return table
@@ -197,6 +199,8 @@ def _opened(options: Wanted) -> Table:
         for key in _GIVEN_WHERE_MISSING
         if key in options.table and not table.properties.get(key)
     }
+    if key_index(options.table) is None:
+        missing.pop(INDEX_TYPE, None)  # buckets are what a table has that says nothing
     given = {**for_opening(options.passed), **missing}
     return open_table(options.location, properties=given) if missing else table
 
@@ -292,6 +296,8 @@ def _found(config: TableConfig, key: str) -> str | None:
         return ",".join(config.hash_fields)
     if key == KEY_GENERATOR:
         return config.key_generator
+    if key == INDEX_TYPE and BUCKETS not in config.raw:
+        return config.raw.get(key)  # Hudi stores none, whichever it is
     return config.raw.get(key) or _DEFAULTS.get(key)
 
 

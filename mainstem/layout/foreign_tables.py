@@ -27,12 +27,14 @@ from mainstem.layout.properties import (
     parsed_config,
 )
 from mainstem.limits import LOCK_FILE_BYTES_MAX, PROPERTIES_BYTES_MAX, TIMELINE_FILE_BYTES_MAX
+from mainstem.merge.rules import merge_rules
 from mainstem.options.placing import (
     BUCKET_ENGINE,
     BUCKETS,
     HASH_FIELD,
     INDEX_TYPE,
     KEY_ENCODING,
+    KEY_MOVES,
     NEW_ENCODING,
 )
 from mainstem.publish.first_note import first_note
@@ -97,14 +99,41 @@ def check_key_index(storage: Storage, config: TableConfig, index: KeyIndex, *, t
                 table=storage.base,
             )
         break
-    if told or not config.partition_fields:
+    if not config.partition_fields:
         return  # one partition is the table
+    if not told:
+        _check_unique_in(storage, index)
+    if index.is_global and _rows_are_whole(config):
+        _check_moves(storage, index)
+
+
+def _check_unique_in(storage: Storage, index: KeyIndex) -> None:
     noted = first_note(storage, paths.UNIQUE_NOTE, index.unique_in, max_bytes=LOCK_FILE_BYTES_MAX)
     if noted != index.unique_in:
         raise Invalid(
             f"{INDEX_TYPE}={index.kind} makes a record key unique in its {index.unique_in}, but other writers"
             f" of the table have it unique in its {noted}: rows would be doubled. Give all writers the same"
             f" index (if that note is wrong and no writer is open, delete {paths.UNIQUE_NOTE})",
+            table=storage.base,
+        )
+
+
+def _rows_are_whole(config: TableConfig) -> bool:
+    """Whether keys may move at all: rows that are merged by columns or by a function do not."""
+    rules = merge_rules(config.raw)
+    return rules.partial is None and rules.merger is None
+
+
+def _check_moves(storage: Storage, index: KeyIndex) -> None:
+    """A writer whose keys stay does not look for those that others move."""
+    what = {False: "stay", True: "move"}
+    noted = first_note(storage, paths.MOVES_NOTE, what[index.moves], max_bytes=LOCK_FILE_BYTES_MAX)
+    if noted != what[index.moves]:
+        raise Invalid(
+            f"under {INDEX_TYPE}={index.kind} as it is given here, keys that come with another partition"
+            f" {what[index.moves]}, but other writers of the table let them {noted[:20]!r}: rows would be"
+            f" doubled. Give all writers the same {' or '.join(map(str, KEY_MOVES))}, and close all before it"
+            f" is changed (then delete {paths.MOVES_NOTE})",
             table=storage.base,
         )
 

@@ -114,20 +114,20 @@ INDEX_TYPE = Choice(
     ("BUCKET", "SIMPLE", "GLOBAL_SIMPLE", "BLOOM", "GLOBAL_BLOOM", "RECORD_INDEX", "RECORD_LEVEL_INDEX",
      "GLOBAL_RECORD_LEVEL_INDEX"),
     flink="index.type", table=True, read_by=_TABLE,
-    says="How the file group of a key is found. Spark and Flink jobs write tables with BUCKET only.",
+    says="How the file group of a key is found. Tasks of Spark and Flink write tables with BUCKET only.",
 )  # fmt: skip
 SIMPLE_MOVES = Flag(
     "hoodie.simple.index.update.partition.path", True, read_by="layout.key_index",
-    says="Whether a GLOBAL_SIMPLE key that comes with another partition moves; such rows are refused.",
+    says="Whether a GLOBAL_SIMPLE key that comes with another partition moves there, or the row stays.",
 )  # fmt: skip
 BLOOM_MOVES = Flag(
     "hoodie.bloom.index.update.partition.path", True, read_by="layout.key_index",
-    says="Whether a GLOBAL_BLOOM key that comes with another partition moves; such rows are refused.",
+    says="Whether a GLOBAL_BLOOM key that comes with another partition moves there, or the row stays.",
 )  # fmt: skip
 RECORD_MOVES = Flag(
     "hoodie.record.index.update.partition.path", False, read_by="layout.key_index",
-    says="Whether a key of a global record index that comes with another partition moves; such rows are"
-    " refused. Without it they stay in the partition that they have.",
+    says="Whether a key of a global record index that comes with another partition moves there, or the row"
+    " stays.",
 )  # fmt: skip
 KEY_MOVES = (SIMPLE_MOVES, BLOOM_MOVES, RECORD_MOVES)
 BUCKET_ENGINE = Choice(

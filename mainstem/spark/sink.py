@@ -3,7 +3,8 @@ call.
 
 There are two ways to write the same rows. A small batch is collected in the driver as Arrow (no Python
 workers, no shuffle: a third of the latency). A large one is written by the executors, each task into its own
-log files, and only the write stats come back. Either way the driver begins and commits.
+log files, and only the write stats come back. Either way the driver begins and commits. On a table without
+buckets every batch is collected: where a key lives is looked up by the process that commits.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ def write_batch(
     found = in_driver(df)
     if found.streaming:
         parsed = _beside_services(parsed)
-    table = open_for_job(parsed, arrow_schema(df.schema, nullable=True))
+    table = open_for_job(parsed, arrow_schema(df.schema, nullable=True), by_driver=True)
     ids = guard_ids(found, parsed, table=table.path)
     ways = _Ways(table, parsed)
     if ids is None:
@@ -220,7 +221,7 @@ class _StreamSink:
         self._options = options
         self._schema = schema
         self._on_outcome = on_outcome
-        self._ways = _Ways(open_for_job(options, schema), options)
+        self._ways = _Ways(open_for_job(options, schema, by_driver=True), options)
         # A wrong option or an unwritable table shows before the query starts.
         self._ways.table.writer_context()
         self._claimed: str | None = None
@@ -254,7 +255,7 @@ class _StreamSink:
             return self._ways.write(df, guard)
         except Invalid:
             # The table's properties may have changed since it was opened: reload once, else re-raise.
-            again = _Ways(open_or_create(self._options, self._schema), self._options)
+            again = _Ways(open_or_create(self._options, self._schema, by_driver=True), self._options)
             if not self._ways.table.config.changed(again.table.config):
                 raise
             self._ways = again
@@ -275,7 +276,8 @@ class _Ways:
     def write(self, df: DataFrame, guard: StreamGuard | None) -> Outcome:
         if self.options.operation == DELETE_PARTITION:
             return self.table.delete_partition(*self.options.partitions)
-        rows = self._through_driver(df)
+        placed = self.table.writer_context().look_for_keys is not None
+        rows = self._collected(df) if placed else self._through_driver(df)
         if rows is None:
             return self._on_executors(df, guard)
         _last_batch[self.table.path] = (rows.num_rows, rows.nbytes)
@@ -286,6 +288,19 @@ class _Ways:
                 txn.declare(arrow_schema(df.schema, nullable=True))  # Spark's Arrow rows do not say VECTOR
                 txn.write(rows)
             return txn.commit()
+
+    def _collected(self, df: DataFrame) -> pa.Table:
+        """The whole batch, whatever its size."""
+        try:
+            return df.toArrow()
+        except Exception as error:
+            if "maxResultSize" in str(error) or "MAX_RESULT_SIZE" in str(error):
+                raise Invalid(
+                    "a table without buckets is written through Spark's driver, which takes no batch of this"
+                    f" size: raise spark.driver.maxResultSize, or write smaller batches ({error})",
+                    table=self.table.path,
+                ) from error
+            raise
 
     def _through_driver(self, df: DataFrame) -> pa.Table | None:
         """The whole batch if it is small, else None. The first batch is collected up to the row limit."""

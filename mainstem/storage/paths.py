@@ -51,6 +51,8 @@ KEY_ENCODING_NOTE = ".hoodie/.mainstem/key-encoding"
 #: the zone of a table whose instants are in its writers' local time
 ZONE_NOTE = ".hoodie/.mainstem/timeline-zone"
 UNIQUE_NOTE = ".hoodie/.mainstem/keys-unique-in"
+#: whether keys of a global index move with their partition
+MOVES_NOTE = ".hoodie/.mainstem/keys-move"
 
 # Hudi's metadata table: a table of its own below this folder.
 METADATA = ".hoodie/metadata"

@@ -31,7 +31,8 @@ from mainstem.timeline.plans import load_compaction_plan
 _WRITES = (COMMIT, DELTACOMMIT, REPLACECOMMIT)
 COMPACT, LOG_COMPACT = "COMPACT", "LOG_COMPACT"
 
-Place = tuple[str, int | None]
+Place = tuple[str, int | str | None]
+"""A partition, and a bucket, or a file id where there are none."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +42,12 @@ class Overlap:
     action: str
     requested: str
     partition: str
-    bucket: int | None
+    bucket: int | str | None
 
     def __str__(self) -> str:
+        what = "file group" if isinstance(self.bucket, str) else "bucket"
         return (
-            f"{self.action} {self.requested} reached for bucket {self.bucket} of partition"
+            f"{self.action} {self.requested} reached for {what} {self.bucket} of partition"
             f" {self.partition!r} meanwhile"
         )
 
@@ -98,7 +100,7 @@ class Overlaps:
         self._storage = storage
         self._writes = CompletedWrites(storage, instant, history)
         self._instant = instant
-        self._places = set(places_of((s.partition, s.file_id) for s in stats))
+        self._places = set(self._named((s.partition, s.file_id) for s in stats))
         self._cleared: set[str] = set()
 
     def find(self, timeline: ActiveTimeline) -> Overlap | None:
@@ -151,14 +153,18 @@ class Overlaps:
             return ()
         written = [(p, str(s.get("fileId") or "")) for p, stats in metadata.stats.items() for s in stats]
         written += [(p, file_id) for p, ids in metadata.replaced.items() for file_id in ids]
-        return places_of(written)
+        return self._named(written)
+
+    def _named(self, files: Iterable[tuple[str, str]]) -> list[Place]:
+        """The places of files of (partition, file id)."""
+        return places_of(files)
 
     def _planned(self, instant: Instant) -> Iterable[Place]:
         try:
             operations = load_compaction_plan(self._storage, instant.requested, instant.action)
         except FileNotFoundError:
             return ()  # rolled back since the listing
-        return places_of((operation.partition, operation.file_id) for operation in operations)
+        return self._named((operation.partition, operation.file_id) for operation in operations)
 
 
 def places_of(files: Iterable[tuple[str, str]]) -> list[Place]:

@@ -136,7 +136,8 @@ class WriterContext:
         if self.look_for_keys is not None:
             raise Unsupported(
                 "a table without buckets is written by one process per transaction: tasks of an engine would"
-                " have to look for each key. Collect the rows and upsert them, or use Hudi's own sink",
+                " have to look for each key. In Spark use mainstem.spark.write_batch or write_stream; else"
+                " collect the rows and upsert them, or use Hudi's own sink",
                 table=self.base,
             )
 

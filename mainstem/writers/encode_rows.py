@@ -126,7 +126,7 @@ class BucketEncoder:
         texts = self._sorted_texts(rows, keys.texts, order)
         if deleted is not None:
             deleted = deleted[order]
-        return self._slabs(group[order], width, partitions, rows, texts, deleted)
+        return self.cut(group[order], width, partitions, rows, texts, deleted)
 
     def _placed(self, keys: KeyColumns, codes: np.ndarray, partitions: list[str]) -> Placed:
         """The buckets of these keys. Raises ``Invalid`` for a key that Java cannot hash."""
@@ -136,7 +136,7 @@ class BucketEncoder:
         buckets = bucket_ids(keys.texts, buckets=spec.buckets, hash_fields=spec.hash_fields, parts=keys.parts)
         return codes, partitions, buckets, spec.buckets
 
-    def _slabs(
+    def cut(
         self,
         group: np.ndarray,
         width: int,
@@ -145,6 +145,7 @@ class BucketEncoder:
         texts: pa.Array,
         deleted: np.ndarray | None,
     ) -> Iterator[Slab]:
+        """Slabs of rows that are sorted by ``group``: number of the partition * ``width`` + bucket."""
         for cuts in slabs(group):
             places = [divmod(int(group[start]), width) for start in cuts[:-1]]
             start, end = cuts[0], cuts[-1]

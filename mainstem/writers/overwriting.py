@@ -40,7 +40,7 @@ from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.commit_metadata import OVERWRITES, CommitMetadata, WriteStat
 from mainstem.timeline.instant import LOGCOMPACTION
 from mainstem.truetime.clock import Clock
-from mainstem.writers.conflicts import COMPACT, LOG_COMPACT, Overlap, Overlaps, Place, places_of
+from mainstem.writers.conflicts import COMPACT, LOG_COMPACT, Overlap, Overlaps, Place
 from mainstem.writers.write_spec import INSERT_OVERWRITE_TABLE, WriteSpec
 
 _BATCH_ROWS = 65_536
@@ -124,11 +124,11 @@ class Hidden(Overlaps):
             return super()._places_of(requested, metadata)
         replaced = [(p, file_id) for p, ids in metadata.replaced.items() for file_id in ids]
         if metadata.operation in OVERWRITES:
-            return places_of(replaced)
+            return self._named(replaced)
         bases = [
             (partition, str(stat.get("fileId") or ""))
             for partition, stats in metadata.stats.items()
             for stat in stats
             if paths.parse_base_name(str(stat.get("path") or "").rpartition("/")[2]) is not None
         ]
-        return places_of(bases + replaced)
+        return self._named(bases + replaced)

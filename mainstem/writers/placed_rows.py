@@ -17,7 +17,7 @@ Memory: the rows of new keys, until the commit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -45,8 +45,8 @@ from mainstem.writers.row_order import stable_order
 from mainstem.writers.write_spec import DELETE, WriteSpec
 
 _KEY, _PARTITION, _FILE = META_FIELDS[2:5]
-# The bucket of rows whose keys lie nowhere.
-_NOWHERE = 0
+#: the bucket of rows whose keys lie nowhere
+NOWHERE = 0
 # In memory, where Parquet takes a third or less: Hudi's files have 120 MiB at most.
 _FILE_BYTES_MAX = 256 * MIB
 
@@ -73,6 +73,20 @@ class KeyPlaces(Protocol):
 
     def keys_of(self, partition: str, path: str) -> Iterator[pa.Array]:
         """All keys of one data file, deleted ones included."""
+        ...
+
+    def look(self, *, first: bool = False) -> None:
+        """Go by what is completed now; ``seen`` stays, unless this is the ``first`` look that counts."""
+        ...
+
+    def groups_before(self, partitions: Sequence[str] | None, instant: str) -> list[GroupOfKey]:
+        """File groups of these partitions (None: of all) with files of instants that completed before this
+        one was requested."""
+        ...
+
+    def contest(self, place: GroupOfKey, rows: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+        """For rows with Hudi's columns, of distinct keys: masks of those whose key has a row in this file
+        group, and of those that would win against what the file group has of it."""
         ...
 
 
@@ -127,7 +141,7 @@ class _Encoder(BucketEncoder):
         """The number of each key's file group."""
         coded = texts.dictionary_encode()
         at, places = self._places.find(partition, coded.dictionary)
-        numbers = np.array([_NOWHERE, *map(self._groups.number, places)], np.int64)
+        numbers = np.array([NOWHERE, *map(self._groups.number, places)], np.int64)
         return numbers[at + 1][coded.indices.to_numpy()]
 
     def _at_home(
@@ -136,9 +150,9 @@ class _Encoder(BucketEncoder):
         """Rows whose key lies in another partition go there, as without ``update.partition.path`` in Hudi."""
         numbers = {partition: code for code, partition in enumerate(partitions)}
         home = np.zeros(len(self._groups), np.int64)
-        for number in np.unique(found[found != _NOWHERE]).tolist():
+        for number in np.unique(found[found != NOWHERE]).tolist():
             home[number] = numbers.setdefault(self._groups.place(number)[0], len(numbers))
-        at_home = np.where(found == _NOWHERE, codes, home[found])
+        at_home = np.where(found == NOWHERE, codes, home[found])
         away = np.flatnonzero(at_home != codes)
         partitions = list(numbers)
         if len(away) and self._places.index.moves:
@@ -149,8 +163,9 @@ class _Encoder(BucketEncoder):
 def _refused_move(spec: WriteSpec, index: KeyIndex, home: str) -> Unsupported:
     return Unsupported(
         f"a row's key lies in partition {home!r} and the row in another one: under {index.kind} Hudi would"
-        " move it, which is not supported yet. Write it with its old partition, or set the index's option"
-        " update.partition.path to false: the row then stays where its key is",
+        " move it, which is not supported where rows are merged column by column or by a function of yours."
+        " Write it with its old partition, or set the index's option update.partition.path to false: the row"
+        " then stays where its key is",
         table=spec.base,
         instant=spec.instant,
     )
@@ -163,7 +178,7 @@ class _Fresh:
     partition: str
     rows: pa.Table
     stat: WriteStat | None = None
-    bucket: int = _NOWHERE
+    bucket: int = NOWHERE
 
     @cached_property
     def keys(self) -> pa.Array:
@@ -174,6 +189,11 @@ class _Fresh:
 
 class PlacingAppender(BulkInserter):
     """Writes rows to the file groups of their keys; see above."""
+
+    #: whether writes of others to keys that they found matter, too
+    follows_updates = False
+    #: whether everything counts that completed since its instant was requested, whatever was seen
+    follows_since_begin = False
 
     def __init__(
         self,
@@ -189,7 +209,7 @@ class PlacingAppender(BulkInserter):
         self.places = places
         self._random = random
         self._groups = _Groups()
-        self._encoder = _Encoder(spec, token.split("-", 1)[0], places, self._groups)
+        self._encoder: BucketEncoder = _Encoder(spec, token.split("-", 1)[0], places, self._groups)
         self._fresh: list[_Fresh] = []
         #: numbers of log files of new keys
         self._filled: set[int] = set()
@@ -198,7 +218,7 @@ class PlacingAppender(BulkInserter):
 
     def file_id(self, partition: str, bucket: int) -> str:
         """The file group with this number."""
-        return self._groups.place(bucket)[1] if bucket != _NOWHERE else ""
+        return self._groups.place(bucket)[1] if bucket != NOWHERE else ""
 
     @property
     def appended_to(self) -> set[GroupOfKey]:
@@ -206,7 +226,7 @@ class PlacingAppender(BulkInserter):
         return {self._groups.place(number) for _, number in self._versions}
 
     def _append(self, slab: Slab) -> None:
-        new = np.array([bucket == _NOWHERE for _, bucket in slab.places])
+        new = np.array([bucket == NOWHERE for _, bucket in slab.places])
         lengths = np.diff(slab.bounds)
         if new.any():
             if self._fresh:
@@ -259,12 +279,15 @@ class PlacingAppender(BulkInserter):
                 for partition in sorted(held)
             }
         for partition in sorted(held):
-            rows = self._merged(pa.concat_tables(held[partition]))
-            step = max(1, rows.num_rows * _FILE_BYTES_MAX // max(1, rows.nbytes))
-            for start in range(0, rows.num_rows, step):
-                self._fresh.append(_Fresh(partition, rows.slice(start, step)))
+            self._to_make(partition, self._merged(pa.concat_tables(held[partition])))
         self._waiting.clear()
         self.torn = False
+
+    def _to_make(self, partition: str, rows: pa.Table) -> None:
+        """Files to be made of rows of new keys."""
+        step = max(1, rows.num_rows * _FILE_BYTES_MAX // max(1, rows.nbytes))
+        for start in range(0, rows.num_rows, step):
+            self._fresh.append(_Fresh(partition, rows.slice(start, step)))
 
     def finish(self) -> list[WriteStat]:
         """Writes the base files of new keys, then finishes the log files."""
@@ -327,19 +350,18 @@ class PlacingAppender(BulkInserter):
         held += [(fresh.partition, fresh.keys) for fresh in self._fresh]
         return any(self._meets(partition, place, texts, keys).any() for partition, texts in held)
 
-    def give_way(self, place: GroupOfKey, keys: pa.Array) -> int:
-        """Moves the rows and deletes whose keys are among these to this file group; returns how many.
+    def give_way(self, place: GroupOfKey, keys: pa.Array, requested: str) -> None:
+        """Moves rows and deletes whose keys are among these, which this instant wrote, to this file group.
 
         Call it after ``gather``, and ``finish`` after it. Raises ``KeyTaken`` where that is impossible.
         """
         self._check_whole()
-        moved = 0
         self.torn = True  # until all are moved
         still: list[tuple[str, pa.Table, pa.Array]] = []
         for partition, rows, texts in self._gone:  # deletes came first, or their keys would not be in a file
             mask = self._meets(partition, place, texts, keys)
             if mask.any():
-                moved += self._move(place, rows.filter(pa.array(mask)), texts.filter(pa.array(mask)), True)
+                self._move(place, rows.filter(pa.array(mask)), texts.filter(pa.array(mask)), True)
                 rows, texts = rows.filter(pa.array(~mask)), texts.filter(pa.array(~mask))
             still.append((partition, rows, texts))
         self._gone = [gone for gone in still if len(gone[2])]
@@ -351,9 +373,15 @@ class PlacingAppender(BulkInserter):
                     self._fresh.append(_Fresh(fresh.partition, fresh.rows.filter(pa.array(~mask))))
                 user = [name for name in fresh.rows.column_names if name not in META_FIELDS]
                 rows = fresh.rows.filter(pa.array(mask)).select(user)
-                moved += self._move(place, rows, fresh.keys.filter(pa.array(mask)), False)
+                self._move(place, rows, fresh.keys.filter(pa.array(mask)), False)
         self.torn = False
-        return moved
+
+    def give_way_all(self, place: GroupOfKey, requested: str) -> None:
+        """As ``give_way``, where it is unknown which keys the instant wrote; only if ``follows_updates``."""
+        raise NotImplementedError
+
+    def settle_places(self) -> None:
+        """After all ``give_way``."""
 
     def _meets(self, partition: str, place: GroupOfKey, texts: pa.Array, keys: pa.Array) -> np.ndarray:
         if partition != place[0] and not self.places.index.is_global:
@@ -364,12 +392,19 @@ class PlacingAppender(BulkInserter):
             raise _refused_move(self._spec, self.places.index, place[0])
         return mask
 
-    def _move(self, place: GroupOfKey, rows: pa.Table, keys: pa.Array, deleted: bool) -> int:
+    def _move(self, place: GroupOfKey, rows: pa.Table, keys: pa.Array, deleted: bool) -> None:
         count = rows.num_rows
         there: Place = (place[0], self._groups.number(place))
         flags = np.ones(count, bool) if deleted else None
         BucketAppender._append(self, Slab([there], [0, count], rows, keys, flags))
-        return count
+
+    def _taken(self) -> KeyTaken:
+        return KeyTaken(
+            "another writer inserted or moved a key of this transaction just before it would have completed;"
+            " nothing of it is visible: write its rows again in a new transaction",
+            table=self._spec.base,
+            instant=self._spec.instant,
+        )
 
     def _take_back(self, fresh: _Fresh) -> None:
         """Durably before the commit, whose ``settle`` syncs the folder: no reader would know that this file
@@ -377,12 +412,7 @@ class PlacingAppender(BulkInserter):
         if fresh.stat is not None:
             if has_swaps(self._storage):
                 self.torn = False
-                raise KeyTaken(
-                    "another writer inserted a key of this transaction just before it would have completed;"
-                    " nothing of it is visible: write its rows again in a new transaction",
-                    table=self._spec.base,
-                    instant=self._spec.instant,
-                )
+                raise self._taken()
             log = self._logs.pop((fresh.partition, fresh.bucket), None)
             if log is not None:
                 drop(log.sink)

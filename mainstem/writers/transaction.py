@@ -66,7 +66,9 @@ from mainstem.writers.bulk_insert import (
 from mainstem.writers.conflicts import Overlap, Overlaps
 from mainstem.writers.context import WriterContext
 from mainstem.writers.keys_placed_meanwhile import KeysPlacedMeanwhile, LookAgain, Replaced
+from mainstem.writers.moved_rows import MovingAppender, lets_keys_move
 from mainstem.writers.outcome import ALREADY_COMMITTED, COMMITTED, EMPTY, OPERATIONS, Outcome
+from mainstem.writers.placed_overwrites import HiddenGroups, PlacingOverwriter
 from mainstem.writers.placed_rows import KeyTaken, PlacingAppender
 from mainstem.writers.publish_with_metadata import publish_with_metadata
 from mainstem.writers.rollback import (
@@ -193,11 +195,9 @@ class Transaction:
                 " before",
                 table=ctx.base,
             )
-        if ctx.look_for_keys is not None and (spec.operation in OF_BASE_FILES or spec.partial_blocks):
+        if ctx.look_for_keys is not None and spec.partial_blocks:
             raise Unsupported(
-                f"operation {spec.operation!r} on a table without buckets: upsert, insert, delete and"
-                " update_columns (without partial blocks) are supported; an upsert puts new keys into base"
-                " files, as a bulk insert does",
+                f"operation {spec.operation!r} with partial blocks on a table without buckets",
                 table=ctx.base,
             )
         txn = cls(ctx, spec, guard=guard, extra_metadata=extra_metadata or {}, at_once=at_once)
@@ -419,7 +419,9 @@ class Transaction:
             storage, known = ctx.seams.storage, ctx.known_partitions
             if ctx.look_for_keys is not None:
                 places = ctx.look_for_keys()
-                self._appender = PlacingAppender(
+                kind = MovingAppender if lets_keys_move(self._spec, places) else PlacingAppender
+                kind = PlacingOverwriter if self._spec.operation in OVERWRITES else kind
+                self._appender = kind(
                     storage, self._spec, token, places, ctx.seams.random, known, self._surely_alive
                 )
             else:
@@ -570,13 +572,25 @@ class Transaction:
         check_names_differ(stats, ctx.base, self.instant)
         if self._spec.operation in OF_BASE_FILES:
             check_one_base_file_each(stats, ctx.base, self.instant)
-            kind = overwriting.Hidden if self._spec.operation in OVERWRITES else Overlaps
-            self._overlaps = kind(ctx.seams.storage, self.instant, stats, ctx.config.history)
+            self._overlaps = self._what_overlaps(stats)
+        if self._overlaps is not None:
             other = self._overlaps.find(ctx.publisher.timeline())
             # With a guard, the other write may be this very micro-batch; the look under the lock tells.
             if other is not None and self._guard is None:
                 self._overtaken(other, stats)
         return self._publish_completed(stats, rows)
+
+    def _what_overlaps(self, stats: list[WriteStat]) -> Overlaps | None:
+        storage, history = self._ctx.seams.storage, self._ctx.config.history
+        overwrites = self._spec.operation in OVERWRITES
+        if self._ctx.look_for_keys is None:
+            kind = overwriting.Hidden if overwrites else Overlaps
+            return kind(storage, self.instant, stats, history)
+        if not overwrites:
+            return None  # a bulk insert is an upsert: no file group of others gets a base file
+        appender = self._opened()
+        assert isinstance(appender, PlacingOverwriter)
+        return HiddenGroups(storage, self._spec, stats, self._named | appender.named, history)
 
     def _join_parts(self) -> None:
         """Write what tasks of an overwrite made for one bucket again, as one file; a bucket at a time."""
@@ -617,6 +631,13 @@ class Transaction:
 
     def _lose_rows(self, replaced: Replaced) -> NoReturn:
         self._abort()
+        if replaced.again:
+            raise KeyTaken(
+                f"{replaced.by}: file groups to which this transaction appended rows. Nothing of it is"
+                " visible: write its rows again in a new transaction",
+                table=self._ctx.base,
+                instant=self.instant,
+            )
         raise RolledBack(
             f"this transaction appended rows to file groups in which they would be lost: {replaced.by}."
             " Nothing of it is visible: complete a pending clustering with the engine that planned it, and"
@@ -628,6 +649,9 @@ class Transaction:
     def _with_empty_files(self, stats: list[WriteStat]) -> list[WriteStat]:
         """``stats``, and those of the empty base files of an overwrite."""
         ctx, appender = self._ctx, self._opened()
+        if isinstance(appender, PlacingOverwriter):
+            appender.put_empty_files(self._named)
+            return appender.finish()
         assert isinstance(appender, Overwriter)
         partitioned = bool(ctx.config.partition_fields)
         for partition, file_id in overwriting.groups_without_rows(
@@ -664,7 +688,7 @@ class Transaction:
             raise
         raise Unavailable(
             f"the overwrite was passed by: {passed.other}. Nothing of it is visible: complete pending log"
-            " compactions, plan compactions less often, and do it again",
+            " compactions and clusterings, plan compactions less often, and do it again",
             table=ctx.base,
             instant=current.instant,
         )
@@ -676,6 +700,10 @@ class Transaction:
         later._again = True
         later._named = self._named | {stat.partition for stat in stats}
         try:
+            if isinstance(self._appender, PlacingOverwriter):
+                for table in self._appender.merged:
+                    later.write(table)
+                stats = []
             for task, stat in enumerate(stat for stat in stats if stat.writes):
                 rows = overwriting.rows_of(storage, stat, self._spec.log_schema)
                 spec = later.task_spec()

@@ -154,6 +154,16 @@ def _placed(path: Path, commits: int = 1) -> mainstem.Table:
     return _written(path, commits, index=False, **{"hoodie.index.type": "SIMPLE"})
 
 
+def _elsewhere(path: Path, *, record_index: bool = False) -> None:
+    """A table without buckets whose keys move, with rows that lie in the other partition."""
+    more = INDEXED if record_index else {}
+    table = _written(path, 0, index=False, **more, **{"hoodie.index.type": "GLOBAL_SIMPLE"})
+    if record_index:
+        table.create_index("record_index")
+    there = rows("old0-", 1, "0246")
+    table.upsert(there.set_column(1, "city", pa.array(["b"] * len(there))))
+
+
 def _dead_writer(
     path: Path, run: Run, *, make: Callable[..., mainstem.Table] | None = None, **more: object
 ) -> None:
@@ -220,6 +230,13 @@ def _spread(path: Path, **more: object) -> None:
     table.upsert(rows("both", 2, "012345"))
 
 
+def _spread_placed(path: Path) -> None:
+    """The same without buckets."""
+    table = _placed(path)
+    table.compact()
+    table.upsert(rows("both", 2, "012345"))
+
+
 def _archivable(path: Path, files: int = 0) -> None:
     """Instants that may be archived, and so many archive files that one more is merged with them."""
     table = _cleanable(path)
@@ -239,6 +256,10 @@ def templates(run: Run) -> dict[str, tuple[str, Callable[[Path], object]]]:
     return {
         "upsert": ("upsert", _written),
         "upsert_placed": ("upsert", _placed),
+        "upsert_moved": ("upsert", _elsewhere),
+        "roll_back_moved": ("roll_back", lambda path: _dead_writer(path, run, make=_elsewhere)),
+        "insert_overwrite_placed": ("overwrite", _spread_placed),
+        "truncate_placed": ("truncate", _spread_placed),
         "roll_back_placed": ("roll_back", lambda path: _dead_writer(path, run, make=_placed)),
         "compact_placed": ("compact", lambda path: _placed(path, 2)),
         "bulk_insert": ("bulk_insert", _written),
@@ -289,6 +310,7 @@ def _indexed_templates(run: Run) -> dict[str, tuple[str, Callable[[Path], object
         "upsert_indexed": ("upsert", lambda path: _written(path, **INDEXED)),
         "upsert_keys_indexed": ("upsert", keyed),
         "upsert_placed_indexed": ("upsert", told),
+        "upsert_moved_indexed": ("upsert", lambda path: _elsewhere(path, record_index=True)),
         "bulk_insert_keys_indexed": ("bulk_insert", keyed),
         "bulk_insert_indexed": ("bulk_insert", lambda path: _written(path, **INDEXED)),
         "insert_overwrite_indexed": ("overwrite", lambda path: _spread(path, **INDEXED)),

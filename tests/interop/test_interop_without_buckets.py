@@ -114,6 +114,70 @@ def test_both_engines_find_each_others_keys(java: JavaHudi, tmp_path: Path, kind
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", ["GLOBAL_SIMPLE", "GLOBAL_RECORD_LEVEL_INDEX"])
+def test_both_engines_move_each_others_keys(java: JavaHudi, tmp_path: Path, kind: str) -> None:
+    moves = {f"hoodie.{index}.index.update.partition.path": "true" for index in ("simple", "record")}
+    given = {"hoodie.index.type": kind, **moves}
+    path, options = tmp_path / "plain", {**OPTIONS, **given, **KINDS[kind]}
+
+    def to(city: str, batch: pa.Table) -> pa.Table:
+        return batch.set_column(1, "city", pa.array([city] * len(batch)))
+
+    batches = [rows(range(20), 2, "java")]
+    java.write(path, batches[0], options)
+    table = mainstem.open_table(path, {"hoodie.mainstem.services": "off", **given})
+    batches.append(to("lima", pa.concat_tables([rows(range(10), 3, "ours"), rows([12], 1, "late")])))
+    table.upsert(batches[-1])
+    check(java, table, newest(*batches))
+    moved = [to("oslo", rows(range(5, 15), 4, "java")), to("lima", rows([16], 1, "late"))]
+    batches.append(pa.concat_tables(moved))
+    java.write(path, batches[-1], options)  # those that moved here, too
+    check(java, table, newest(*batches))
+    batches.append(to("rome", rows([0, 6, 7, 17, 30], 5, "ours")))  # those that moved there, too
+    table.upsert(batches[-1])
+    check(java, table, newest(*batches))
+    table.delete(to("nowhere", rows([6, 8, 18], 0, "")).select(["id", "city"]))
+    left = newest(*batches)
+    left = left.filter(pc.invert(pc.is_in(left["id"], value_set=pa.array(["k6", "k8", "k18"]))))
+    check(java, table, left)
+    java.compact(path, options)
+    check(java, table, left)
+    table.upsert(to("lima", rows([1, 6, 9], 7, "ours")))
+    java.write(path, to("rome", rows([1, 8], 8, "java")), options)
+    left = newest(left, to("lima", rows([1, 6, 9], 7, "ours")), to("rome", rows([1, 8], 8, "java")))
+    check(java, table, left)
+    table.compact()
+    check(java, table, left)
+    report = table.validate_metadata()
+    assert report is None or report.ok, report
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", ["SIMPLE", "RECORD_LEVEL_INDEX"])
+def test_java_reads_overwrites_and_goes_on(java: JavaHudi, tmp_path: Path, kind: str) -> None:
+    path, options = tmp_path / "plain", {**OPTIONS, **given(kind), **KINDS[kind]}
+    java.write(path, rows(range(20), 5, "java"), options)
+    table = mainstem.open_table(path, {"hoodie.mainstem.services": "off", **given(kind)})
+    new = rows([2, 4, 30], 1, "new")  # all of the one partition
+    table.insert_overwrite(new)
+    left = newest(rows(range(1, 20, 2), 5, "java"), new)
+    check(java, table, left)
+    more = rows([2, 6, 7, 40], 6, "more")  # of what was kept, hidden, and never there
+    java.write(path, more, options)
+    left = newest(left, more)
+    check(java, table, left)
+    java.compact(path, options)
+    check(java, table, left)
+    table.truncate()
+    check(java, table, left.slice(0, 0))
+    last = rows(range(8), 1, "last")
+    java.write(path, last, options)
+    check(java, table, last)
+    table.upsert(rows([1, 50], 2, "ours"))
+    check(java, table, newest(last, rows([1, 50], 2, "ours")))
+
+
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["SIMPLE", "GLOBAL_RECORD_LEVEL_INDEX"])
 def test_java_goes_on_with_a_table_that_was_made_here(java: JavaHudi, tmp_path: Path, kind: str) -> None:
     options = {**OPTIONS, **given(kind), **KINDS[kind]}

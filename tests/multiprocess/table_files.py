@@ -22,8 +22,8 @@ METADATA_TIMELINE = ".hoodie/metadata/.hoodie/timeline"
 _COMPLETES_AS = {"compaction": "commit", "logcompaction": "deltacommit"}
 #: files that a quiet table has in .hoodie/.mainstem, the one current epoch marker aside
 _PERMANENT = {
-    "clock", "fence/made-here", "keys-unique-in", "lock-identity", "locks/removal", "table-identity",
-    "vector-index.properties",
+    "clock", "fence/made-here", "keys-move", "keys-unique-in", "lock-identity", "locks/removal",
+    "table-identity", "vector-index.properties",
 }  # fmt: skip
 #: of the fence and the lock of a store that renames
 _MOVED_ASIDE = ("fence/swept-", "locks/wait-")

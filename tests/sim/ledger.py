@@ -66,6 +66,8 @@ class Ledger:
     logs: dict[str, WrittenLog] = field(default_factory=dict)  # by path
     compactions: dict[str, Compacted] = field(default_factory=dict)
     bulk: dict[str, Bulk] = field(default_factory=dict)  # by path
+    #: without buckets, where new file groups appear beside an overwrite
+    placed: bool = False
     #: requested times of instants that a restore took back -> requested time of the restore
     restored: dict[str, str] = field(default_factory=dict)
     #: completed instant that a rollback took back -> when it was completed
@@ -197,6 +199,11 @@ class Ledger:
             and (commit.operation.endswith("TABLE") or any(group_of(p)[0] == partition for p in commit.paths))
         ]
 
+    def _older(self, group: Group, instant: str) -> bool:
+        """Whether a write to the group had completed when the instant was requested."""
+        done = [w.completion for w in self.logs_of(group)] + [b.completion for b in self._bulk_of(group)]
+        return any(completion < instant for completion in done)
+
     def newest_base(self, group: Group) -> str | None:
         """Path of the newest base file of a group."""
         bases = self.bases_of(group)
@@ -265,7 +272,8 @@ class Ledger:
         barrier = ""
         written = {bulk.instant: bulk.rows for bulk in self._bulk_of(group, until)}
         for instant in self._overwrites_of(group[0], until):
-            written.setdefault(instant, [])  # whatever files it made
+            if not self.placed or self._older(group, instant):
+                written.setdefault(instant, [])  # whatever files it made
         times = sorted({*(c.time for c in done), *([last] if last else []), *written})
         for time in (t for t in times if last is None or t <= last):
             if time in written:  # what is older is hidden

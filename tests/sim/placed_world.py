@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mainstem.api.table import Table
 
 
-class _Unbucketed(Tables):
+class Unbucketed(Tables):
     """A table under an index that looks where keys live."""
 
     buckets = None
@@ -39,19 +39,19 @@ class _Unbucketed(Tables):
         """Tasks of engines write no such table."""
 
 
-class Placed(_Unbucketed):
+class Placed(Unbucketed):
     """``tables`` without buckets."""
 
     scenario = "placed"
 
 
-class PlacedServices(_Unbucketed, Services):
+class PlacedServices(Unbucketed, Services):
     """``services`` without buckets."""
 
     scenario = "placed-services"
 
 
-class PlacedIndexed(_Unbucketed, Indexed):
+class PlacedIndexed(Unbucketed, Indexed):
     """``indexed`` under a record index of partitions, which commits ask and keep up."""
 
     scenario = "placed-indexed"

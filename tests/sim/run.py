@@ -24,8 +24,10 @@ from tests.sim.indexing_world import Indexing
 from tests.sim.log_compactor import LogCompactions
 from tests.sim.long_world import Long
 from tests.sim.mixed_world import Mixed
+from tests.sim.moved_world import Moved, MovedIndexed, MovedServices
 from tests.sim.ordinals_world import Ordinals
 from tests.sim.overwrite_world import Overwrites, RestoredOverwrites
+from tests.sim.placed_overwrite_world import PlacedOverwrites
 from tests.sim.placed_world import Placed, PlacedIndexed, PlacedServices
 from tests.sim.publishers import Publishers
 from tests.sim.restore_world import Restores
@@ -55,8 +57,12 @@ SCENARIOS: dict[str, type[Simulation]] = {
     "ordinals": Ordinals,
     "overwrites": Overwrites,
     "overwrites_restored": RestoredOverwrites,
+    "moved": Moved,
+    "moved-indexed": MovedIndexed,
+    "moved-services": MovedServices,
     "placed": Placed,
     "placed-indexed": PlacedIndexed,
+    "placed-overwrites": PlacedOverwrites,
     "placed-services": PlacedServices,
     "publishers": Publishers,
     "restores": Restores,

@@ -7,7 +7,7 @@ against the disk.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -56,18 +56,20 @@ class Tables(Simulation):
     late_rows = False
     given: Mapping[str, str] = {}  # options with which processes open the table
     strangers = False  # another kind of writer takes part
+    modes: Sequence[str] = sorted(MODES)
+    folders: Sequence[list[str]] = (["x"], ["x", "y"])
     version = 9
     retention: Retention | None = None
 
     def build(self) -> None:
         rng = self.random
         only_event = self.always_compacting and not self.late_rows
-        self.mode: Mode = MODES["event" if only_event else rng.choice(sorted(MODES))]
+        self.mode: Mode = MODES["event" if only_event else rng.choice(self.modes)]
         self.exclusive = rng.random() < 0.6
         self.compacting = self.late_rows or (
             self.mode.event_time and (self.always_compacting or rng.random() < 0.6)
         )
-        self.partitions = rng.choice([["x"], ["x", "y"]])
+        self.partitions = rng.choice(self.folders)
         self.intents: list[Intent] = []
         self.settling = False
         self.checkpoints: dict[str, int] = {}

@@ -213,15 +213,6 @@ def test_a_global_index_keeps_a_row_where_its_key_is(make, kind):
     ]  # fmt: skip
 
 
-def test_a_row_that_would_move_to_another_partition_is_refused_and_nothing_is_written(make):
-    table = make("GLOBAL_SIMPLE")
-    table.upsert(rows([1], ts=1))
-    files = data_files(table)
-    with pytest.raises(Unsupported, match="lies in partition 'a'"):
-        table.upsert(rows([1], ts=2, city="b"))
-    assert data_files(table) == files and content(table) == {"k1": "v1"}
-
-
 def test_writers_that_mean_keys_to_be_unique_elsewhere_are_refused(make, tmp_path):
     table = make("SIMPLE")
     table.upsert(rows([1], ts=1))
@@ -250,13 +241,10 @@ def test_writers_of_a_table_that_names_no_index_must_agree_where_keys_are_unique
 @pytest.mark.parametrize(
     "write",
     [
-        lambda table: table.bulk_insert(rows([1], ts=1)),
-        lambda table: table.insert_overwrite(rows([1], ts=1)),
-        lambda table: table.truncate(),
         lambda table: table.begin().task_spec(),
         lambda table: table.begin().detach(),
     ],
-    ids=["bulk_insert", "insert_overwrite", "truncate", "tasks", "detached"],
+    ids=["tasks", "detached"],
 )
 def test_what_needs_buckets_is_refused_by_name(make, write):
     with pytest.raises(Unsupported, match="without buckets"):

@@ -14,7 +14,8 @@ look at what completed since (``writers.keys_placed_meanwhile``).
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -37,6 +38,7 @@ from mainstem.metadata.metadata_partitions import (
 )
 from mainstem.metadata.metadata_table import MetadataTable
 from mainstem.readers.planning.table_state import TableState
+from mainstem.readers.queries.key_contest import contest, contest_spec
 from mainstem.readers.queries.snapshot import make_split, read_spec
 from mainstem.readers.rows.base_rows import open_base
 from mainstem.readers.rows.split import ReadSpec, Split, log_entries, read_split
@@ -44,6 +46,7 @@ from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.instant import CLUSTERING
 
+_Found = TypeVar("_Found")
 _KEPT_BYTES_MAX = 64 * MIB
 _LOOKS_MAX = 10
 # Of so many file groups, the newest ones, the smallest one is filled up: each costs a look at its base file.
@@ -105,14 +108,18 @@ class KeyPlaces:
         self._storage, self._config, self._stored = storage, config, stored
         self._small_bytes = small_bytes
         self.index = index
-        self._look()
-        self.seen = frozenset(i.requested for i in self._state.timeline.completed)
+        self.look(first=True)
 
-    def _look(self) -> None:
+    def look(self, *, first: bool = False) -> None:
+        """Go by what is completed now. ``seen`` stays, as earlier keys were looked for by it, unless this is
+        the ``first`` look that counts."""
         self._state = TableState.load(self._storage, self._config)
         self._replaced = self._state.replaced(None)
         self._spec: ReadSpec | None = None
+        self._values: ReadSpec | None = None
         self._splits: dict[str, list[Split]] = {}
+        if first:
+            self.seen = frozenset(i.requested for i in self._state.timeline.completed)
 
     def find(self, partition: str | None, keys: pa.Array) -> tuple[np.ndarray, list[GroupOfKey]]:
         """For each of these distinct keys the number of its place in the list, or -1 where it lies nowhere.
@@ -120,16 +127,44 @@ class KeyPlaces:
         ``partition``: where to look; None: in the whole table. Raises ``CorruptTable`` for damaged files,
         ``Unavailable`` if services removed files faster than they were read.
         """
+        return self._patiently(lambda: self._find(partition, keys))
+
+    def contest(self, place: GroupOfKey, rows: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+        """For rows with Hudi's columns, of distinct keys and one instant: masks of those whose key has a row
+        in this file group, and of those that would win against it as the last ones.
+
+        Raises as ``find`` does.
+        """
+        return self._patiently(lambda: self._contest(place, rows))
+
+    def _patiently(self, work: Callable[[], _Found]) -> _Found:
         for _ in range(_LOOKS_MAX):
             try:
-                return self._find(partition, keys)
+                return work()
             except FileNotFoundError:
-                self._look()  # a clean came; ``seen`` stays, as earlier keys were looked for by it
+                self.look()  # a clean came
         raise Unavailable(
             f"files vanished {_LOOKS_MAX} times while record keys were looked for: clean less often, or keep"
             " more versions",
             table=self._storage.base,
         )
+
+    def groups_before(self, partitions: Sequence[str] | None, instant: str) -> list[GroupOfKey]:
+        """File groups of these partitions (None: of all) with files of instants that completed before this
+        one was requested. Those that were replaced are left out."""
+        listed = [(p, tuple(self._storage.names(p))) for p in partitions or ()]
+        if partitions is None:
+            listed = [(listing.partition, listing.names) for listing in self._state.partitions()]
+        found: set[GroupOfKey] = set()
+        for partition, names in listed:
+            parsed = (paths.parse_log_name(name) or paths.parse_base_name(name) for name in names)
+            for one in parsed:
+                if one is None or (place := (partition, one.file_id)) in found or place in self._replaced:
+                    continue
+                completion = self._state.completion(one.instant)
+                if completion is not None and completion < instant:
+                    found.add(place)
+        return sorted(found)
 
     def to_fill(self, partition: str) -> GroupOfKey | None:
         """A small file group that takes new keys in log files; None: put them into a new one.
@@ -216,6 +251,14 @@ class KeyPlaces:
         if self._spec is None:
             self._spec = _keys_only(self._state)
         return self._spec
+
+    def _contest(self, place: GroupOfKey, rows: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+        if self._values is None:
+            self._values = contest_spec(self._state)
+        split = next((s for s in self._slices_in(place[0], None) if s.file_id == place[1]), None)
+        keys = rows.column(KEY_COLUMN).combine_chunks()
+        there, won = contest(self._storage, split, self._values, rows)
+        return _among(keys, there), _among(keys, won)
 
     def _alive(self, split: Split, keys: pa.Array) -> np.ndarray:
         """Mask of the keys that have a row in this slice."""
