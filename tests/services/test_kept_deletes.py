@@ -8,6 +8,7 @@ failures and the metadata table around. Every short history: ``tests/model``. Ja
 from __future__ import annotations
 
 import datetime
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -532,3 +533,23 @@ def test_a_log_compactions_deletes_are_at_the_place_of_the_last_log_that_it_merg
     deletes = last_deletes(table.opened.seams.storage, split, 1 << 20)
     assert deletes.keys.to_pylist() == ["k"] and deletes.ordering[0].to_pylist() == [5]
     assert deletes.places.tolist() == [last] and last < merged.requested
+
+
+def test_rows_that_are_marked_in_data_blocks_count_each_at_its_own_commit(tmp_path):
+    plain = schema().remove(3)
+    table = mainstem.create_table(
+        tmp_path / "t", plain, record_key="id", ordering="ts", buckets=1, properties=QUICK
+    )
+    written = (("a", 5, "gone"), ("b", 5, "gone"), ("b", 6, "row"), ("c", 5, "row"), ("c", 6, "gone"))
+    for key, ts, value in written:
+        table.upsert(pa.table({"id": [key], "ts": [ts], "value": [value]}, schema=plain))
+    times = [i.requested for i in table.timeline()]
+    task = planned_task(table)
+    # As another engine leaves them: ours writes marked rows as deletes.
+    rules = replace(task.spec.rules, delete_field="value", delete_marker="gone")
+    spec = replace(task.spec, rules=rules)
+    split = Split("", task.operation.file_id, None, task.operation.log_files, spec)
+    for memory in (1 << 20, 1):
+        deletes = last_deletes(table.opened.seams.storage, split, memory)
+        told = zip(deletes.keys.to_pylist(), deletes.ordering[0].to_pylist(), deletes.places, strict=True)
+        assert sorted(told) == [("a", 5, times[0]), ("c", 6, times[4])]
