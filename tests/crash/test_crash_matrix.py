@@ -19,7 +19,7 @@ EVERY = {"upsert": 13, "bulk_insert": 13, "abort": 20, "roll_back": 13}
 EVERY_INDEXED = 23
 EVERY |= {"create_index_indexed": 31, "reindex_indexed": 41, "first_index_indexed": 61}
 EVERY |= {"upsert_keys_indexed": 47, "bulk_insert_keys_indexed": 61}
-EVERY |= {"insert_overwrite": 41, "insert_overwrite_indexed": 83}
+EVERY |= {"insert_overwrite": 41, "insert_overwrite_indexed": 83, "compact_deleted": 41}
 SEED = 1  # of the steps; `make crash` takes all of them
 ACTIONS = sorted(templates(lambda *given: {}))
 
