@@ -96,14 +96,14 @@ class KeptDeletes:
         if not len(found):
             return []
         found = self._in_place(storage, found)
-        kept = self._first_kept(found)
-        cells = np.asarray([self._cell(time) for time in kept.tolist()], np.int64)
+        times, which = np.unique(self._first_kept(found), return_inverse=True)
+        newest = {self._cell(time): time for time in times.tolist()}  # in the order of times
+        block_of = np.asarray([newest[self._cell(time)] for time in times.tolist()], "U20")[which.reshape(-1)]
         made: Blocks = []
-        for cell in np.unique(cells):
-            mask = cells == cell
-            some = found.chosen(mask)
-            partition, newest = self.operation.partition, str(max(kept[mask].tolist()))
-            made.append(delete_block(newest, self.schema, some.keys, partition, some.ordering))
+        for instant in newest.values():
+            some = found.chosen(block_of == instant)
+            partition, ordering = self.operation.partition, some.ordering
+            made.append(delete_block(instant, self.schema, some.keys, partition, ordering))
         return made
 
     def measured(self, storage: Storage) -> tuple[int, int, int]:
