@@ -53,6 +53,7 @@ from mainstem.options.tables import (
     EXCLUSIVE,
     HISTORY_PATH,
     INITIAL_VERSION,
+    KEEP_TOMBSTONES,
     LAYOUT_VERSION,
     MERGE_MODE,
     ORDERING_FIELDS,
@@ -93,6 +94,8 @@ _LOOKED_FOR_OFTEN: dict[str, str] = {
     PAUSE_MS: "50",
     RETRIES: "2400",
 }
+# How long compactions of new tables remember deletes.
+_HOURS_KEPT = "24"
 # Table properties that a user may set at creation beside those that arguments make.
 _FIXED = (
     TABLE_VERSION, INITIAL_VERSION, LAYOUT_VERSION,
@@ -129,8 +132,10 @@ def create_table(
     merge mode, a write in flight when a compaction was planned lies on top of the compacted rows. This
     always matters under commit time ordering; with ordering fields, it matters for equal values and for
     ``delete()``. With ordering fields and rows that may be deletes (``_hoodie_is_deleted``), a row older
-    than a delete comes back if a compaction ran in between. ``Table.cautions`` names the cases that this
-    table can hit; they are also logged here (logger ``mainstem.api.create``, level INFO).
+    than a delete comes back if a compaction ran in between that did not keep the delete: ours keep them for
+    ``hoodie.mainstem.keep.tombstones`` hours, 24 unless ``properties`` say otherwise. ``Table.cautions``
+    names the cases that this table can hit; they are also logged here (logger ``mainstem.api.create``, level
+    INFO).
     """
     import pyarrow as pa
 
@@ -286,6 +291,8 @@ def new_properties(
         **(_LOOKED_FOR_OFTEN if given.get(PROVIDER, default_provider(local)) == FILE_SYSTEM else {}),
         **kept,
         **times,
+        **({KEEP_TOMBSTONES: _HOURS_KEPT} if mode == modes.EVENT_TIME and BUCKETS in placing else {}),
+        **{k: v for k, v in given.items() if k == KEEP_TOMBSTONES},
         **(_version_8(mode, order) if version == 8 else {}),
         KEY_GENERATOR: named_kind(given) or inferred_kind(keys, parts),
         TABLE_NAME: title,

@@ -136,12 +136,16 @@ class Table:
         See docs/services.md, "Where compaction changes the answer". Everywhere else a table's content is
         the same before and after every service, and what follows is too.
         """
+        from mainstem.layout.key_index import key_index
         from mainstem.merge.compaction_cautions import cautions
-        from mainstem.merge.rules import DELETED_COLUMN, merge_rules
+        from mainstem.merge.rules import marks_deletes, merge_rules
+        from mainstem.options.tables import KEEP_TOMBSTONES
 
-        rules = merge_rules(self.opened.config.raw)
-        marked = rules.delete_field is not None or DELETED_COLUMN in self.schema.names
-        return cautions(rules, timed_deletes=marked)
+        raw = self.opened.config.raw
+        rules = merge_rules(raw)
+        marked = marks_deletes(rules, self.schema.names)
+        kept = KEEP_TOMBSTONES.read(raw) > 0 and key_index(raw) is None
+        return cautions(rules, timed_deletes=marked, kept=kept)
 
     def timeline(self) -> list[Instant]:
         """Instants of the active timeline in their highest state, by requested time."""

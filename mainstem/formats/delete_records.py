@@ -75,6 +75,15 @@ def encode_deletes(keys: pa.Array, partition_path: str, ordering: Sequence[pa.Ar
     return b"".join([*parts, b"\x00"])
 
 
+def can_order_deletes(kind: pa.DataType) -> bool:
+    """Whether ordering values of this type can be written into deletes."""
+    try:
+        _branch_of(kind)
+    except (Invalid, Unsupported):
+        return False
+    return True
+
+
 def _encode_chunk(keys: pa.Array, partition_path: str, ordering: list[pa.Array]) -> bytes:
     path = partition_path.encode()
     pieces = Pieces(len(keys), framed=False)
@@ -366,4 +375,4 @@ def _structs(values: list[list[tuple[int, object]] | None]) -> pa.Array:
     return pa.array(rows, pa.struct(fields))
 
 
-__all__ = ["WRAPPERS", "decode_deletes", "encode_deletes"]
+__all__ = ["WRAPPERS", "can_order_deletes", "decode_deletes", "encode_deletes"]

@@ -18,7 +18,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from mainstem.storage.paths import BaseName, LogName, in_partition, parse_base_name, parse_log_name
+from mainstem.storage.paths import (
+    BaseName,
+    LogName,
+    in_partition,
+    is_kept_deletes,
+    parse_base_name,
+    parse_log_name,
+)
 
 DataFile = TypeVar("DataFile", BaseName, LogName)
 
@@ -49,6 +56,17 @@ class FileSlice:
     @property
     def is_empty(self) -> bool:
         return self.base_file is None and not self.log_files
+
+    @property
+    def later_logs(self) -> tuple[str, ...]:
+        """The log files without the deletes that the compaction kept which made the base file.
+
+        Those say nothing of the base file's rows, only of rows in other logs.
+        """
+        base = None if self.base_file is None else parse_base_name(self.base_file)
+        if base is None:
+            return self.log_files
+        return tuple(name for name in self.log_files if not is_kept_deletes(name, base))
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 A base file holds only rows. Logs also hold deletes and the order of requested times; a compaction drops
 both. So a row or delete that arrives after it may have a different effect than without the compaction.
 These are Hudi's rules; Java behaves the same. ``tests/model`` enumerates every short history and finds
-exactly these cases.
+exactly these cases. Where our compactions keep deletes (``services.kept_deletes``), fewer histories are left.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mainstem.merge.rules import MergeRules
+from mainstem.options.tables import KEEP_TOMBSTONES
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,12 @@ _LATE = Caution(
     "a compaction forgets deletes and their ordering values: a row that arrives later with a smaller one"
     " comes back",
 )
+_LATE_THOUGH_KEPT = Caution(
+    LATE,
+    "a compaction forgets a delete and its ordering value if a write that began after the delete is still in"
+    f" flight when the compaction ends, if Java compacts, and after as many hours as {KEEP_TOMBSTONES} says:"
+    " a row with a smaller ordering value comes back then",
+)
 _COVERED = Caution(
     COVERED,
     "where a key is deleted and written again between two compactions, the base file's older row is not"
@@ -63,15 +70,16 @@ _REGROUPED = Caution(
 )
 
 
-def cautions(rules: MergeRules, *, timed_deletes: bool) -> tuple[Caution, ...]:
+def cautions(rules: MergeRules, *, timed_deletes: bool, kept: bool = False) -> tuple[Caution, ...]:
     """The cases that can happen to a table, the most likely first.
 
     ``timed_deletes``: rows can be marked as deletes (``_hoodie_is_deleted``, a delete marker), which then
-    have an ordering value. For tables that a user's function merges, the answer depends on that function.
+    have an ordering value; ``kept``: our compactions keep these. For tables that a user's function merges,
+    the answer depends on that function.
     """
     if not rules.ordering:
         return (_CROSSING_ALWAYS, _COVERED) if rules.partial else (_CROSSING_ALWAYS,)
-    found = [_LATE] if timed_deletes else []
+    found = [_LATE_THOUGH_KEPT if kept else _LATE] if timed_deletes else []
     found += [_CROSSING_ON_TIES, _COVERED]
     found += [_TWO_KINDS] if timed_deletes else []
     return (*found, _REGROUPED) if rules.partial else tuple(found)

@@ -34,13 +34,15 @@ class DeletedKeys:
     """Keys of one delete block.
 
     ``ordering``: one array per ordering field, or empty; ``unconditional``: true where the delete
-    carries Hudi's default ordering value (IntWrapper 0) and so deletes whatever came before.
+    carries Hudi's default ordering value (IntWrapper 0) and so deletes whatever came before;
+    ``instant``: that of the block.
     """
 
     keys: pa.Array
     ordering: tuple[pa.Array, ...]
     unconditional: np.ndarray
     source: str = ""
+    instant: str = ""
 
 
 Entry = DataRows | DeletedKeys

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Any
@@ -92,6 +92,11 @@ class MergeRules:
         marks += [self.delete_field] if self.delete_field else []
         every = self.full_schema.names if self.full_schema is not None else []
         return tuple(dict.fromkeys((KEY_COLUMN, *self.ordering, *marks, *every)))
+
+
+def marks_deletes(rules: MergeRules, columns: Sequence[str]) -> bool:
+    """Whether rows with these columns can be marked as deletes, which then have ordering values."""
+    return rules.delete_field is not None or DELETED_COLUMN in columns or OPERATION_COLUMN in columns
 
 
 _OF_THE_SCHEMA = ("defaults", "full_schema")

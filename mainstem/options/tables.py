@@ -234,6 +234,11 @@ EXCLUSIVE = Flag(
     "hoodie.mainstem.exclusive", False, table=True, read_by="publish",
     says="Declares that all writers are mainstem's: commits wait for no clock; on stores they take no lock.",
 )  # fmt: skip
+KEEP_TOMBSTONES = Whole(
+    "hoodie.mainstem.keep.tombstones", 0, 0, 87_600, "hours", table=True, read_by="services.kept_deletes",
+    says="How long compactions remember deletes with ordering values; 0: not at all. mainstem makes tables"
+    " with 24 where they have ordering fields and buckets.",
+)  # fmt: skip
 LOCAL_ZONE = Text(
     "hoodie.mainstem.timeline.zone", like="IANA name", read_by="writers",
     says="Zone of the instants if the table's timeline zone is LOCAL.",

@@ -7,7 +7,7 @@ runs the tasks in its own threads or on the workers of a cluster, and completes 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,25 +16,34 @@ import pyarrow.parquet as pq
 
 from mainstem.formats.avro_schema import META_FIELDS
 from mainstem.formats.base_file import BaseFileFormat, write_base_file
+from mainstem.limits import TIMELINE_FILE_BYTES_MAX
+from mainstem.publish.staging import Content
 from mainstem.readers.rows.bounded_merge import read_bounded
 from mainstem.readers.rows.split import ReadSpec, Split, split_paths
 from mainstem.services.clustering_order import RowOrder
 from mainstem.services.compaction_plan import measured
+from mainstem.services.kept_deletes import KeptDeletes
 from mainstem.services.planned_files import Kind, make_file
 from mainstem.services.sorted_rows import read_in_order
 from mainstem.storage import paths
 from mainstem.storage.backends import storage_of
 from mainstem.storage.location import Location
-from mainstem.storage.protocol import Storage, Upload
-from mainstem.timeline.active import load_timeline
-from mainstem.timeline.commit_metadata import CompactionStat
+from mainstem.storage.protocol import FileInfo, Storage, Upload
+from mainstem.timeline.active import ActiveTimeline, load_timeline
+from mainstem.timeline.commit_metadata import CompactionStat, WriteStat, decode_commit
 from mainstem.timeline.compaction_trigger import pending
 from mainstem.timeline.instant import COMMIT, COMPACTION
 from mainstem.timeline.plans import CompactionOperation
 from mainstem.truetime.clock import Clock, SystemClock
 
 FILE_NAME = META_FIELDS[4]
-COMPACTIONS = Kind("compaction", COMPACTION, COMMIT, "COMPACT", paths.parse_base_name)
+
+
+def _made_name(name: str) -> paths.BaseName | paths.LogName | None:
+    return paths.parse_base_name(name) or paths.parse_log_name(name)
+
+
+COMPACTIONS = Kind("compaction", COMPACTION, COMMIT, "COMPACT", _made_name)
 
 
 def final_name(time: str, number: int, operation: CompactionOperation) -> str:
@@ -49,7 +58,8 @@ class GroupTask:
     ``number``: place in the plan; ``spec``: what is read, all columns but the file's name; ``schema``: Avro
     schema of the new base file; ``log_rows``: rows and deleted keys in the logs, as their commits counted
     them; ``memory_bytes``: roughly what the task may use; ``durable``: fsync what is written; ``order``: of
-    the rows, None for that of the old base file, then of the logs.
+    the rows, None for that of the old base file, then of the logs; ``keep_hours``: for how long deletes are
+    kept beside the base file (``services.kept_deletes``), 0: they are not.
     """
 
     location: Location
@@ -63,6 +73,7 @@ class GroupTask:
     memory_bytes: int
     durable: bool
     order: RowOrder | None = None
+    keep_hours: int = 0
 
     @property
     def base(self) -> str:
@@ -94,17 +105,8 @@ class GroupTask:
         def write(sink: Upload) -> None:
             write_base_file(self._rows(storage), self.schema, sink, self.how)
 
-        info = make_file(
-            storage,
-            self.time,
-            self.target,
-            identity,
-            lambda: write,
-            what=COMPACTIONS.what,
-            wanted=lambda: self.time in pending(load_timeline(storage)),
-            durable=self.durable,
-            marker=paths.marker(self.time, self.operation.partition, self.file_name),
-        )
+        info = self._make(storage, self.file_name, identity, lambda: write)
+        kept = self._keep(storage, identity)
         operation = self.operation
         return CompactionStat(
             operation.partition,
@@ -118,7 +120,59 @@ class GroupTask:
             log_bytes=measured(storage, operation).log_bytes,
             log_rows=self.log_rows,
             taken_ms=int(clock.monotonic_ms() - began),
+            kept=kept,
         )
+
+    def _make(
+        self,
+        storage: Storage,
+        name: str,
+        identity: str,
+        content: Callable[[], Content],
+        then: Callable[[], None] = lambda: None,
+    ) -> FileInfo:
+        return make_file(
+            storage,
+            self.time,
+            paths.in_partition(self.operation.partition, name),
+            identity,
+            content,
+            what=COMPACTIONS.what,
+            wanted=lambda: self.time in pending(load_timeline(storage)),
+            durable=self.durable,
+            marker=paths.marker(self.time, self.operation.partition, name),
+            then=then,
+        )
+
+    def _keep(self, storage: Storage, identity: str) -> WriteStat | None:
+        """Make the log file of the deletes that outlive the compaction, unless there is nothing to keep."""
+        if not self.keep_hours:
+            return None
+        operation = self.operation
+        kept = KeptDeletes(
+            self.time, operation, self.spec, self.schema, self.file_name, self.keep_hours, self.memory_bytes
+        )
+        if storage.stat(kept.target) is None:
+            blocks = kept.blocks(storage)
+            if not blocks:
+                return None
+
+            def write(sink: Upload) -> None:
+                for block in blocks:
+                    sink.append(block)
+
+            def remove_if_too_late() -> None:
+                """Another executor, which had nothing to keep, may have completed the plan meanwhile."""
+                if _is_left_out(storage, load_timeline(storage), self.time, kept):
+                    storage.delete(kept.target)
+                    storage.delete_tree(paths.marker_folder(self.time))
+
+            self._make(storage, kept.file_name, identity, lambda: write, remove_if_too_late)
+        count, blocks_made, size = kept.measured(storage)
+        return WriteStat(
+            operation.partition, operation.file_id, kept.file_name, self.time, 1,
+            deletes=count, size_bytes=size, blocks=blocks_made,
+        )  # fmt: skip
 
     def _rows(self, storage: Storage) -> Iterator[pa.Table]:
         operation = self.operation
@@ -131,6 +185,16 @@ class GroupTask:
             tables = read_in_order(storage, split, self.order, memory)
         for table in tables:
             yield table.append_column(FILE_NAME, pa.repeat(self.file_name, table.num_rows))
+
+
+def _is_left_out(storage: Storage, timeline: ActiveTimeline, time: str, kept: KeptDeletes) -> bool:
+    """Whether the compaction is completed and its commit does not name the file of its kept deletes."""
+    for instant in timeline.completed:
+        if instant.requested == time and instant.action == COMMIT:
+            path = paths.timeline_file(instant.file_name)
+            data = storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
+            return kept.target not in decode_commit(data, path=path).files()
+    return False
 
 
 def _row_count(file: Any) -> int:

@@ -41,6 +41,7 @@ from mainstem.services.compaction_plan import (
     check_operations,
 )
 from mainstem.services.executor import publish_plan
+from mainstem.services.kept_deletes import hours_kept
 from mainstem.services.progress import Progress, silent
 from mainstem.storage import paths
 from mainstem.storage.side_by_side import side_by_side
@@ -224,10 +225,11 @@ def _begun(ctx: WriterContext, time: str, at_once: int) -> Execution:
         how = replace(how, group_bytes=narrow, order=str(order))
     spec = read_spec(state, None, None, None, "error", stored=True)
     spec = replace(spec, columns=tuple(name for name in spec.columns if name != FILE_NAME))
+    keep_hours = hours_kept(ctx.config, spec)
     tasks = tuple(
         GroupTask(
             storage.location, time, number, operation, spec, base_schema, how,
-            _log_rows(state, operation), memory, ctx.services_sync, order,
+            _log_rows(state, operation), memory, ctx.services_sync, order, keep_hours,
         )
         for number, operation in enumerate(operations)
     )  # fmt: skip
@@ -275,6 +277,13 @@ class Execution(executor.Execution[CompactionStat, Compaction]):
     def file_name(self, number: int) -> str:
         return final_name(self.time, number, self.operations[number])
 
+    def files_of(self, number: int, stats: Sequence[CompactionStat] | None) -> list[str]:
+        made = [self.path(number)]
+        if stats is None or stats[number].kept is not None:
+            name = paths.kept_deletes_name(self.file_name(number))
+            made.append(paths.in_partition(self.operations[number].partition, name))
+        return made
+
     def complete(self, stats: Sequence[CompactionStat]) -> Compaction:
         """Publish the commit, unless another process did or the plan was taken back.
 
@@ -299,7 +308,7 @@ class Execution(executor.Execution[CompactionStat, Compaction]):
                 " published: finish it (mainstem rollback) and compact again",
                 table=self.ctx.base,
             )
-        self.check_no_others()
+        self.check_no_others(stats)
         self.check_there(stats)
         return None
 

@@ -265,7 +265,7 @@ class DueGroups:
         found = []
         for group in state.group(partition, sorted(names)):
             newest = group.slices[0]
-            if newest.log_files or self._unordered(state, partition, newest):
+            if newest.later_logs or self._unordered(state, partition, newest):
                 operation = CompactionOperation(
                     partition, group.file_id, newest.base_instant, newest.base_file, newest.log_files
                 )

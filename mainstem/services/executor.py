@@ -39,7 +39,7 @@ from mainstem.services.planned_files import Kind
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline
-from mainstem.timeline.commit_metadata import CompactionStat, LogCompactionStat, encode_commit
+from mainstem.timeline.commit_metadata import CompactionStat, LogCompactionStat, encode_commit, every_file
 from mainstem.timeline.instant import INFLIGHT, REQUESTED
 from mainstem.timeline.plans import CompactionOperation
 from mainstem.writers.context import WriterContext
@@ -176,18 +176,24 @@ class Execution(ABC, Generic[Stat, Done]):
         forget_other_attempt(self.ctx, self.time, self.others(), self.kind.what)
         create_once(self.folder, paths.timeline_file(f"{self.time}.{self.kind.planned}.{INFLIGHT}"))
 
-    def others(self) -> dict[str, int]:
+    def files_of(self, number: int, stats: Sequence[Stat] | None) -> list[str]:
+        """Paths of the files that the operation with this number has made: ``stats`` says which, None that
+        any may be there."""
+        return [self.path(number)]
+
+    def others(self, stats: Sequence[Stat] | None = None) -> dict[str, int]:
         """Path -> store time of files left by another engine's execution of the plan.
 
-        They may be truncated, and readers would choose between them and ours, or read both.
+        They may be truncated, and readers would choose between them and ours, or read both. With ``stats``,
+        also those that another execution of ours made and this one did not.
         """
-        ours = {self.path(number) for number in range(len(self.operations))}
+        ours = {path for number in range(len(self.operations)) for path in self.files_of(number, stats)}
         found = other_files(self.folder, self.time, self.operations, ours, self.kind.parse)
         return {self.outer(path): made for path, made in found.items()}
 
-    def check_no_others(self) -> None:
+    def check_no_others(self, stats: Sequence[Stat]) -> None:
         """Raise ``Unavailable`` if another engine executes the plan too."""
-        if others := self.others():
+        if others := self.others(stats):
             raise Unavailable(
                 f"another engine executes the {self.kind.what} {self.time} too: {min(others)}; nothing was"
                 " published, execute it again when that has ended",
@@ -196,7 +202,7 @@ class Execution(ABC, Generic[Stat, Done]):
 
     def check_there(self, stats: Sequence[Stat]) -> None:
         """Raise ``Unavailable`` if a rollback removed one of our files."""
-        for stat in stats:
+        for stat in every_file(stats):
             path = paths.in_partition(stat.partition, stat.file_name)
             if self.folder.stat(path) is None:
                 raise Unavailable(

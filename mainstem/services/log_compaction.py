@@ -252,7 +252,7 @@ class _Execution(Execution[LogCompactionStat, LogCompaction]):
         if reason is not None:
             return LogCompaction(time, None, given_up=reason)
         _must_wait(ctx, section.timeline, bound)
-        self.check_no_others()
+        self.check_no_others(stats)
         self.check_there(stats)
         return None
 

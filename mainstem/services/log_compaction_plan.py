@@ -155,9 +155,11 @@ def _run(
 
     An earlier merged block is merged again instead of its sources, because not every reader can handle two
     merged blocks for one source. If one replaces logs on both sides of ``until``, as Java's may, there is
-    nothing to merge.
+    nothing to merge. Nor is there if logs lie on both sides of the deletes that a compaction kept.
     """
-    logs = [log for log in map(paths.parse_log_name, found.log_files) if log is not None]
+    logs = [log for log in map(paths.parse_log_name, found.later_logs) if log is not None]
+    if len(logs) < len(found.log_files) and any(log.instant < found.base_instant for log in logs):
+        logs = []
     names = [log.name for log in logs if until is None or log.instant < until]
     inside = {log.instant for log in logs if until is None or log.instant < until}
     for log in logs[len(names) :]:
@@ -191,7 +193,9 @@ def broken(
     newest = next((g.slices[0] for g in groups if g.file_id == operation.file_id), None)
     if newest is None or newest.base_instant != operation.base_instant:
         return f"a compaction of {where} was planned since, which takes its logs"
-    logs = [log for log in map(paths.parse_log_name, newest.log_files) if log is not None]
+    merged = {*newest.later_logs, *operation.log_files}
+    named = (name for name in newest.log_files if name in merged)
+    logs = [log for log in map(paths.parse_log_name, named) if log is not None]
     unknown = set(operation.log_files).difference(newest.log_files)
     if unknown:
         raise CorruptTable(

@@ -210,6 +210,19 @@ def log_name(file_id: str, instant: str, version: int, token: str) -> str:
     return f".{file_id}_{instant}.log.{version}_{token}"
 
 
+def kept_deletes_name(base: str) -> str:
+    """Name of the log file with the deletes that a compaction keeps beside this base file."""
+    parsed = parse_base_name(base)
+    if parsed is None:
+        raise ValueError(f"{base!r} is no base file")
+    return log_name(parsed.file_id, parsed.instant, 1, parsed.token)
+
+
+def is_kept_deletes(name: str, base: BaseName) -> bool:
+    """Whether a log file holds the deletes that the compaction kept which made ``base``."""
+    return name == log_name(base.file_id, base.instant, 1, base.token)
+
+
 def is_native_log(path: str) -> bool:
     """Whether the file at this path is a native log, by its name."""
     parsed = parse_log_name(path.rpartition("/")[2])

@@ -6,7 +6,7 @@ Field names, order and union branches are Java's; readers resolve by name.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from importlib import resources
@@ -108,7 +108,8 @@ class NewKeysStat(WriteStat):
 class CompactionStat:
     """One base file that a compaction wrote (HoodieWriteStat as Java's compaction fills it).
 
-    ``log_rows`` counts rows and deleted keys of the merged log files.
+    ``log_rows`` counts rows and deleted keys of the merged log files; ``kept``: the log file of deletes that
+    it keeps beside the base file, if any.
     """
 
     partition: str
@@ -122,6 +123,7 @@ class CompactionStat:
     log_bytes: int
     log_rows: int
     taken_ms: int
+    kept: WriteStat | None = None
 
     def record(self) -> dict[str, Any]:
         """The Avro record. Fields that are not counted or do not apply are null."""
@@ -197,6 +199,9 @@ class LogCompactionStat:
         }
 
 
+AnyStat = WriteStat | CompactionStat | LogCompactionStat
+
+
 @dataclass
 class CommitMetadata:
     """Decoded metadata of a completed commit, delta commit or replace commit."""
@@ -221,8 +226,16 @@ class CommitMetadata:
         return [s["path"] for stats in self.stats.values() for s in stats if s.get("path")]
 
 
+def every_file(stats: Iterable[AnyStat]) -> Iterator[AnyStat]:
+    """The stats, and behind that of a base file that of the deletes kept beside it."""
+    for stat in stats:
+        yield stat
+        if isinstance(stat, CompactionStat) and stat.kept is not None:
+            yield stat.kept
+
+
 def encode_commit(
-    stats: Sequence[WriteStat | CompactionStat | LogCompactionStat],
+    stats: Sequence[AnyStat],
     extra: Mapping[str, str],
     operation: str,
     *,
@@ -232,7 +245,7 @@ def encode_commit(
     if not stats:
         return _without_files(tuple(extra.items()), operation, compacted)
     by_partition: dict[str, list[dict[str, Any] | Encoded]] = {}
-    for stat in stats:
+    for stat in every_file(stats):
         # Of the very kind: that of a base file is a kind of it, with other values.
         encoded = stat.encoded() if type(stat) is WriteStat else stat.record()
         by_partition.setdefault(stat.partition, []).append(encoded)

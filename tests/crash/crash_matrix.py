@@ -198,6 +198,27 @@ def _steps_of(run: Run, action: str, make: Callable[[Path], object]) -> int:
         return run(action, Path(folder) / "t")["steps"]
 
 
+#: properties of a table whose rows may say that they are deletes
+MARKED = {
+    "hoodie.record.merge.property.hoodie.payload.delete.field": "value",
+    "hoodie.record.merge.property.hoodie.payload.delete.marker": "gone",
+}
+
+
+def _deleted(path: Path, **more: object) -> None:
+    """Logs with deletes that a compaction keeps, and some that the one before it kept."""
+    table = _written(path, 1, **MARKED, **more)
+    for ts, keys in ((2, "0"), (3, "4")):
+        marked = pa.array(["gone"] * len(keys))
+        table.upsert(rows("", ts, keys).set_column(3, "value", marked))
+        if ts == 2:
+            table.compact()
+
+
+def _is_marked(path: Path) -> bool:
+    return "payload.delete.marker" in (path / ".hoodie/hoodie.properties").read_text()
+
+
 def _cleanable(path: Path) -> mainstem.Table:
     table = _written(path, 2)
     table.compact()
@@ -266,6 +287,7 @@ def templates(run: Run) -> dict[str, tuple[str, Callable[[Path], object]]]:
         "abort": ("abort", _written),
         "roll_back": ("roll_back", lambda path: _dead_writer(path, run)),
         "compact": ("compact", lambda path: _written(path, 2)),
+        "compact_deleted": ("compact", _deleted),
         "cluster": ("cluster", _half_compacted),
         "log_compact": ("log_compact", lambda path: _written(path, 3)),
         "clean": ("clean", _cleanable),
@@ -370,6 +392,12 @@ ROLES: dict[str, Callable[[mainstem.Table], object]] = {
     "archiver": lambda table: table.archive(),
     "log compactor": lambda table: table.log_compact(),
 }
+#: ... on a table on which nothing may come back that was deleted
+LATE_ROLES: dict[str, Callable[[mainstem.Table], object]] = {
+    "late writer": lambda table: table.upsert(rows("late", 1, "04")),
+}
+
+
 def impatient() -> dict[str, str]:
     """Does not wait for as long as a builder of ``files`` that has just died looks alive: two minutes."""
     return {**PROPERTIES, "hoodie.metadata.index.check.timeout.seconds": "2"}
@@ -389,7 +417,7 @@ def go_on(path: Path, role: str, before: Content, after: Content) -> Content:
     check_content(path, expected(path, before, after))
     wrote: Content = {}
     try:
-        {**ROLES, **INDEX_ROLES}[role](opened(path))
+        {**ROLES, **INDEX_ROLES, **LATE_ROLES}[role](opened(path))
         if role == "writer":
             wrote = {"0": "other0"}
     except MainstemError:
@@ -479,6 +507,8 @@ class Matrix:
         if (killed / ".hoodie/metadata").is_dir():
             known += sorted(INDEX_ROLES)
         going = known if roles is None else self.chance.sample(known, roles)
+        if _is_marked(killed):
+            going = [*going, *LATE_ROLES]
         settled = self.chance.choice(going)
         for role in going:
             path = self.folder / "cell"

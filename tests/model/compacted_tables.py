@@ -17,6 +17,7 @@ import pyarrow as pa
 import mainstem
 from tests.model.compaction_model import (
     COMMIT,
+    ENDED,
     EVENT,
     PARTIAL_COMMIT,
     PARTIAL_EVENT,
@@ -51,6 +52,11 @@ class Kind:
     properties: dict[str, str] = field(default_factory=dict)
     absent: str | None = None
 
+    @property
+    def keep(self) -> str:
+        """How our compactions keep deletes, if what crosses them has ended."""
+        return ENDED if self.mode.event_time else ""
+
     def make(self, path: Any, *, exclusive: bool = True) -> mainstem.Table:
         """An empty table; not ``exclusive`` if Java writes it too."""
         return mainstem.create_table(
@@ -84,10 +90,14 @@ Wanted = dict[tuple[str, str], Cells | None]
 
 @dataclass(frozen=True)
 class Histories:
-    """All histories of so many writes, cut in all ways by one compaction."""
+    """All histories of so many writes, cut in all ways by one compaction.
+
+    ``late``: what completes after the compaction also begins after it, where the history allows it.
+    """
 
     kind: Kind
     length: int = 3
+    late: bool = False
 
     def __post_init__(self) -> None:
         choices = writes(self.kind.mode)
@@ -97,26 +107,40 @@ class Histories:
     all: list[History] = field(init=False)
     layers: list[Layers] = field(init=False)
 
-    def write(self, table: mainstem.Table, compact: Callable[[], Any]) -> None:
-        """Write everything; ``compact`` is called when what the compaction takes in is committed.
+    def write(
+        self, table: mainstem.Table, compact: Callable[[], Any], run: Callable[[], Any] = lambda: None
+    ) -> None:
+        """Write everything; ``compact`` is called when what the compaction takes in is committed, ``run``
+        when what crosses it is.
 
         Every partition begins with a row of another key: Java plans no compaction of a file group whose
         oldest log is that of a write in flight.
         """
         table.upsert(self._oldest())
-        slots = itertools.product(range(self.length), (False, True), (0, 1))
-        began = []
-        for number, deleting, layer in slots:
-            rows = self._rows(number, deleting, layer)
-            if rows.num_rows:
-                transaction = table.begin("delete" if deleting else "upsert")
-                transaction.write(rows.select(["id", "cut"]) if deleting else rows)
-                began.append((layer, transaction))
+        began = self._begin(table, 0)
         for _, transaction in (b for b in began if b[0] == 0):
             transaction.commit()
         compact()
         for _, transaction in reversed([b for b in began if b[0] == 1]):
             transaction.commit()
+        run()
+        for _, transaction in self._begin(table, 1):
+            transaction.commit()
+
+    def _begin(self, table: mainstem.Table, begun: int) -> list[tuple[int, Any]]:
+        """(layer, transaction) of all writes that begin after so many compactions."""
+        began = []
+        for number, deleting, layer in itertools.product(range(self.length), (False, True), (0, 1)):
+            rows = self._rows(number, deleting, layer, begun)
+            if rows.num_rows:
+                transaction = table.begin("delete" if deleting else "upsert")
+                transaction.write(rows.select(["id", "cut"]) if deleting else rows)
+                began.append((layer, transaction))
+        return began
+
+    def begun(self, cut: Layers) -> Layers:
+        """For each write the number of compactions before it was requested."""
+        return tuple(int(self.late and min(cut[n:]) == 1) for n in range(len(cut)))
 
     def _oldest(self) -> pa.Table:
         names = [cut_name(cut) for cut in self.layers]
@@ -124,13 +148,14 @@ class Histories:
         columns = [["oldest"] * count, names, *([0] * count for _ in "tt"), *([None] * count for _ in "abd")]
         return pa.table(dict(zip(SCHEMA.names, columns, strict=True)), schema=SCHEMA)
 
-    def _rows(self, number: int, deleting: bool, layer: int) -> pa.Table:
+    def _rows(self, number: int, deleting: bool, layer: int, begun: int) -> pa.Table:
         chosen = [
             (str(n), history[number])
             for n, history in enumerate(self.all)
             if (history[number].kind == "delete") == deleting
         ]
-        parts = [self._part(chosen, cut, number) for cut in self.layers if cut[number] == layer]
+        cuts = [c for c in self.layers if c[number] == layer and self.begun(c)[number] == begun]
+        parts = [self._part(chosen, cut, number) for cut in cuts]
         return pa.concat_tables([SCHEMA.empty_table(), *parts])
 
     def _part(self, chosen: list[tuple[str, Write]], cut: Layers, number: int) -> pa.Table:
@@ -154,11 +179,11 @@ class Histories:
             schema=SCHEMA,
         )
 
-    def wanted(self, *, compacted: bool) -> Wanted:
-        """(cut, key) -> cells, by the model."""
+    def wanted(self, *, compacted: bool, keep: str = "") -> Wanted:
+        """(cut, key) -> cells, by the model; ``keep``: how the compaction kept deletes."""
         mode, uncut = self.kind.mode, (0,) * self.length
         return {
-            (cut_name(cut), str(n)): answer(mode, history, cut if compacted else uncut)
+            (cut_name(cut), str(n)): answer(mode, history, cut if compacted else uncut, self.begun(cut), keep)
             for cut in self.layers
             for n, history in enumerate(self.all)
         }

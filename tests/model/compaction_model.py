@@ -56,10 +56,12 @@ class Write:
 
 @dataclass(frozen=True)
 class State:
-    """What the logs, or a base file, hold of the key. ``order`` None: a delete without one."""
+    """What the logs, or a base file, hold of the key. ``order`` None: a delete without one; ``place``: where
+    in the order of requested times the log record lies that won."""
 
     order: int | None
     cells: Cells | None
+    place: float = 0
 
     @property
     def deleted(self) -> bool:
@@ -100,33 +102,63 @@ def _merged(mode: Mode, old: State | None, new: State) -> State:
     wins = _newer_wins(mode, old, new)
     winner, loser = (new, old) if wins else (old, new)
     if mode.partial and winner.cells is not None and loser.cells is not None:
-        return State(winner.order, _overlaid(winner.cells, loser.cells))
+        return State(winner.order, _overlaid(winner.cells, loser.cells), winner.place)
     return winner
 
 
-def fold(mode: Mode, entries: Sequence[tuple[int, Write]]) -> State | None:
-    """Log records merged among themselves: (number, write) in the order of requested times."""
+def _record(number: int, write: Write, mode: Mode) -> State:
+    """What a write leaves in a log."""
+    if write.kind == "row":
+        a, b = (number if name in write.columns else None for name in "ab")
+        return State(write.order, (a, b), number)
+    timed = write.kind == "flag" and mode.event_time
+    return State(write.order if timed else None, None, number)
+
+
+def fold(mode: Mode, records: Sequence[State]) -> State | None:
+    """Log records merged among themselves, in the order of their places."""
     state: State | None = None
-    for number, write in entries:
-        if write.kind == "row":
-            a, b = (number if name in write.columns else None for name in "ab")
-            new = State(write.order, (a, b))
-        else:
-            timed = write.kind == "flag" and mode.event_time
-            new = State(write.order if timed else None, None)
+    for new in sorted(records, key=lambda record: record.place):
         state = _merged(mode, state, new)
     return state
 
 
-def answer(mode: Mode, history: Sequence[Write], layers: Sequence[int]) -> Cells | None:
-    """The key's row when all of the history has completed, None if it has none."""
+#: when a compaction that keeps deletes does so: while the writes that cross it are in flight, or behind them
+IN_FLIGHT, ENDED = "in flight", "ended"
+
+
+def answer(
+    mode: Mode, history: Sequence[Write], layers: Sequence[int], begun: Layers | None = None, keep: str = ""
+) -> Cells | None:
+    """The key's row when all of the history has completed, None if it has none.
+
+    ``keep``: the compactions keep deletes, ``IN_FLIGHT`` or ``ENDED``. ``begun[i]`` is then the number of
+    compactions planned before write ``i`` was requested; by default all writes were requested before.
+    """
+    began = (0,) * len(history) if begun is None else begun
     base: State | None = None
+    kept: State | None = None
     for layer in range(max(layers) + 1):
-        log = [(n, w) for n, (w, at) in enumerate(zip(history, layers, strict=True)) if at == layer]
-        over = fold(mode, log)
+        log = [_record(n, w, mode) for n, w in enumerate(history) if layers[n] == layer]
+        over = fold(mode, log if kept is None else [*log, kept])
         if over is not None:
             base = _onto_base(mode, base, over)
+        if keep:
+            crossing = [n for n, at in enumerate(layers) if began[n] <= layer < at]
+            place = sum(at <= layer for at in began) - 0.5  # behind what was requested before
+            kept = _kept(over, [_record(n, history[n], mode) for n in crossing], place, keep)
     return None if base is None else base.cells
+
+
+def _kept(over: State | None, crossing: Sequence[State], place: float, keep: str) -> State | None:
+    """The delete that a compaction keeps, at its own place, if none lies between that it would wrong."""
+    if over is None or not over.deleted or over.order is None:
+        return None
+    behind = [record for record in crossing if record.place > over.place]
+    if keep == ENDED:
+        ties = [record for record in behind if not record.deleted and record.order == over.order]
+        behind = [*ties, *(record for record in crossing if record.deleted and record.order is None)]
+    return None if behind else State(over.order, None, place)
 
 
 def _onto_base(mode: Mode, base: State | None, over: State) -> State | None:
@@ -143,20 +175,43 @@ def cuts(length: int, compactions: int) -> Iterator[Layers]:
             yield layers
 
 
-def changed(mode: Mode, history: History, layers: Layers) -> bool:
-    return answer(mode, history, layers) != answer(mode, history, (0,) * len(history))
+def changed(
+    mode: Mode, history: History, layers: Layers, begun: Layers | None = None, keep: str = ""
+) -> bool:
+    return answer(mode, history, layers, begun, keep) != answer(mode, history, (0,) * len(history))
 
 
-def is_minimal(mode: Mode, history: History, layers: Layers) -> bool:
+def is_minimal(
+    mode: Mode, history: History, layers: Layers, begun: Layers | None = None, keep: str = ""
+) -> bool:
     """Whether the answer changes, and no part of the history would change it too."""
-    if not changed(mode, history, layers):
+    if not changed(mode, history, layers, begun, keep):
         return False
     for left_out in range(len(history)):
         fewer = history[:left_out] + history[left_out + 1 :]
         cut = layers[:left_out] + layers[left_out + 1 :]
-        if fewer and changed(mode, fewer, cut):
+        began = None if begun is None else begun[:left_out] + begun[left_out + 1 :]
+        if fewer and changed(mode, fewer, cut, began, keep):
             return False
     return True
+
+
+def begins(layers: Layers) -> Iterator[Layers]:
+    """All ways in which the writes may have been requested before and after the compactions that cut them."""
+    for begun in itertools.product(*(range(at + 1) for at in layers)):
+        if list(begun) == sorted(begun):
+            yield begun
+
+
+def minimal_kept(
+    mode: Mode, length: int, compactions: int, keep: str
+) -> Iterator[tuple[History, Layers, Layers]]:
+    """(history, layers, begun) of every minimal history that compactions change though they keep deletes."""
+    for layers in cuts(length, compactions):
+        for begun in begins(layers):
+            for history in itertools.product(writes(mode), repeat=length):
+                if is_minimal(mode, history, layers, begun, keep):
+                    yield history, layers, begun
 
 
 def minimal(mode: Mode, length: int, compactions: int = 1) -> Iterator[tuple[History, Layers]]:
@@ -176,6 +231,10 @@ def case(mode: Mode, history: History, layers: Layers) -> str | None:
         return _case_of_two(mode, history, layers)
     if mode.event_time and "delete" in kinds and "flag" in kinds:
         return "two kinds of deletes"
+    if mode.event_time and kinds == ["flag", "flag", "row"] and history[2].order < history[0].order:
+        return "late row"  # behind the first delete, which is forgotten because the second is in flight
+    if mode.event_time and kinds == ["row", "flag", "flag"] and layers[0] > layers[1]:
+        return "crossing write"  # as of the row and the first delete, which is forgotten in the same way
     if len(history) == 3 and len(deletes) == 1 and _covered(layers, rows, deletes[0]):
         return "covered delete"
     return "late partial rows" if mode.event_time and mode.partial else None

@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import logging
 import re
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -96,9 +97,72 @@ def test_our_reader_and_compaction_give_the_models_answers(tmp_path, kind):
     histories.write(table, table.schedule_compaction)
     assert histories.found(table.scan().to_arrow()) == histories.wanted(compacted=False), "only planned"
     table.run_compaction()
-    assert histories.found(table.scan().to_arrow()) == histories.wanted(compacted=True)
+    wanted = histories.wanted(compacted=True, keep=kind.keep)
+    assert histories.found(table.scan().to_arrow()) == wanted
     table.compact()
+    assert histories.found(table.scan().to_arrow()) == wanted
+
+
+@pytest.mark.supports("Services", "compaction: late rows do not bring deleted rows back")
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.keep], ids=lambda kind: kind.name)
+def test_writes_after_a_compaction_meet_the_deletes_that_it_kept_as_in_the_model(tmp_path, kind):
+    histories = Histories(kind, LENGTHS.get(kind.name, 2), late=True)
+    table = kind.make(tmp_path / "t")
+    histories.write(table, table.schedule_compaction, table.run_compaction)
+    wanted = histories.wanted(compacted=True, keep=kind.keep)
+    assert histories.found(table.scan().to_arrow()) == wanted
+    assert table.compact()
+    assert histories.found(table.scan().to_arrow()) == wanted
+
+
+def test_a_compaction_that_keeps_no_deletes_gives_the_models_answers_too(tmp_path):
+    kind = replace(KINDS[0], properties={"hoodie.mainstem.keep.tombstones": "0"})
+    histories = Histories(kind, 2, late=True)
+    table = kind.make(tmp_path / "t")
+    histories.write(table, table.schedule_compaction, table.run_compaction)
     assert histories.found(table.scan().to_arrow()) == histories.wanted(compacted=True)
+
+
+KEPT = pytest.mark.parametrize("keep", [model.IN_FLIGHT, model.ENDED])
+
+
+@KEPT
+@pytest.mark.parametrize("mode", [EVENT, PARTIAL_EVENT], ids=lambda mode: mode.name)
+def test_every_history_that_compactions_change_though_they_keep_deletes_has_a_name(mode, keep):
+    found = {
+        (model.case(mode, history, layers), begun == layers)
+        for length in (2, 3)
+        for history, layers, begun in model.minimal_kept(mode, length, 1, keep)
+    }
+    crossing = {name for name, sequential in found if not sequential}
+    assert None not in crossing
+    assert ("late row" in crossing) == (keep == model.IN_FLIGHT)
+    assert {name for name, sequential in found if sequential} <= {
+        "covered delete", "two kinds of deletes", "late partial rows"
+    }  # fmt: skip
+
+
+@KEPT
+def test_keeping_deletes_mends_histories_and_harms_none_but_of_two_kinds_of_deletes(keep):
+    mended = 0
+    for length, compactions in ((2, 1), (3, 2)):
+        for layers in model.cuts(length, compactions):
+            for begun in model.begins(layers):
+                for history in itertools.product(model.writes(EVENT), repeat=length):
+                    without = model.changed(EVENT, history, layers)
+                    kept = model.changed(EVENT, history, layers, begun, keep)
+                    mended += without and not kept
+                    assert without or not kept or {w.kind for w in history} == {"row", "flag", "delete"}
+    assert mended > 500
+
+
+def test_where_deletes_have_values_and_no_write_crosses_no_history_of_three_writes_is_changed():
+    timed = [write for write in model.writes(EVENT) if write.kind != "delete"]
+    for layers in model.cuts(3, 2):
+        if list(layers) != sorted(layers):
+            continue
+        for history in itertools.product(timed, repeat=3):
+            assert not model.changed(EVENT, history, layers, layers, model.ENDED), (history, layers)
 
 
 @pytest.mark.supports("Services", "log compaction")

@@ -13,7 +13,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.sim import plain_format as plain
-from tests.sim.oracle import GROWN, Mode, Row, Where, onto_base, put_delete, put_row
+from tests.sim.oracle import (
+    GROWN,
+    KEY,
+    ORDERING,
+    PARTITION,
+    Deleted,
+    Mode,
+    Row,
+    Where,
+    onto_base,
+    put_delete,
+    put_row,
+)
 from tests.sim.plain_format import TIMELINE, Block, CommitOnDisk, LogFile, TimelineName
 from tests.sim.sim_storage import Disk
 
@@ -31,12 +43,14 @@ class WrittenLog:
 
 @dataclass
 class Compacted:
-    """A compaction's plan; ``completion`` None while it is pending. ``logs`` are paths."""
+    """A compaction's plan; ``completion`` None while it is pending. ``logs`` are paths. ``kept``: the log
+    files of the deletes that it kept."""
 
     time: str
     operations: dict[Group, tuple[str | None, frozenset[str]]]
     completion: str | None = None
     bases: dict[Group, str] = field(default_factory=dict)
+    kept: dict[Group, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -72,6 +86,8 @@ class Ledger:
     restored: dict[str, str] = field(default_factory=dict)
     #: completed instant that a rollback took back -> when it was completed
     undone: dict[str, str] = field(default_factory=dict)
+    #: which rows say that they are deletes
+    marked: Callable[[Row], bool] = lambda row: False
 
     # -- noting -------------------------------------------------------------------------------------
 
@@ -101,14 +117,14 @@ class Ledger:
         if name.action == "commit" and name.requested in self.compactions:
             compacted = self.compactions[name.requested]
             compacted.completion = name.completion
-            compacted.bases = {group_of(file): file for file in commit.paths}
-            return
+            compacted.kept = {group_of(f): f for f in commit.paths if plain.log_file(f) is not None}
+            compacted.bases = {group_of(f): f for f in commit.paths if f not in compacted.kept.values()}
         for file in commit.paths:
             log = plain.log_file(file)
             if log is not None:
                 blocks = plain.blocks(bytes(self.disk.need(file).data))
                 self.logs[file] = WrittenLog(log, name.completion, blocks)
-            else:
+            elif name.action == "deltacommit" or name.requested not in self.compactions:
                 rows = plain.base_rows(self.disk, file)
                 self.bulk[file] = Bulk(name.requested, name.completion, file, rows)
 
@@ -266,8 +282,11 @@ class Ledger:
     def _group_rows(
         self, mode: Mode, group: Group, until: str | None, done: list[Compacted], last: str | None = None
     ) -> dict[Where, Row]:
-        # A log compaction repeats rows that writers wrote, and changes none.
-        logs = [w for w in self.logs_of(group, until) if not self.commits[w.log.instant].is_service]
+        # A log compaction repeats rows that writers wrote, and changes none. A compaction's log are deletes.
+        logs = [
+            w for w in self.logs_of(group, until)
+            if w.log.instant in self.compactions or not self.commits[w.log.instant].is_service
+        ]  # fmt: skip
         rows: dict[Where, Row] = {}
         barrier = ""
         written = {bulk.instant: bulk.rows for bulk in self._bulk_of(group, until)}
@@ -279,22 +298,55 @@ class Ledger:
             if time in written:  # what is older is hidden
                 rows = {(row["part"], row["id"]): user_columns(row) for row in written[time]}
             else:
-                rows = _merged(mode, rows, [w for w in logs if barrier <= w.completion < time])
+                rows = self._merged(mode, rows, [w for w in logs if barrier <= w.completion < time])
             barrier = time
         if last is None:
-            rows = _merged(mode, rows, [w for w in logs if w.completion >= barrier])
+            rows = self._merged(mode, rows, [w for w in logs if w.completion >= barrier])
         return rows
 
+    def _merged(
+        self, mode: Mode, base: dict[Where, Row], logs: Iterable[WrittenLog]
+    ) -> dict[Where, Row]:
+        entries: dict[Where, Any] = {}
+        for written in logs:
+            for block in written.blocks:
+                for row in block.rows:
+                    self._put(mode, entries, row)
+                for delete in block.deletes:
+                    put_delete(mode, entries, (delete.partition, delete.key), delete.ordering)
+        return onto_base(mode, base, entries)
 
-def _merged(mode: Mode, base: dict[Where, Row], logs: Iterable[WrittenLog]) -> dict[Where, Row]:
-    entries: dict[Where, Any] = {}
-    for written in logs:
-        for block in written.blocks:
-            for row in block.rows:
-                put_row(mode, entries, user_columns(row))
-            for delete in block.deletes:
-                put_delete(mode, entries, (delete.partition, delete.key), delete.ordering)
-    return onto_base(mode, base, entries)
+    def _put(self, mode: Mode, entries: dict[Where, Any], row: Row) -> None:
+        if self.marked(row):
+            put_delete(mode, entries, (row[PARTITION], row[KEY]), row[ORDERING])
+        else:
+            put_row(mode, entries, user_columns(row))
+
+    def last_deletes(self, mode: Mode, logs: Iterable[WrittenLog]) -> dict[Where, tuple[int, str]]:
+        """Keys that these logs, in merge order, delete last with an ordering value: that, and its instant."""
+        entries: dict[Where, Any] = {}
+        found: dict[Where, tuple[int, str]] = {}
+        for written in logs:
+            for block in written.blocks:
+                for row in block.rows:
+                    where = (row[PARTITION], row[KEY])
+                    before = entries.get(where)
+                    self._put(mode, entries, row)
+                    after = entries[where]
+                    if self.marked(row):
+                        if after is not before:
+                            found[where] = (row[ORDERING], written.log.instant)
+                    elif not isinstance(after, Deleted) and after["v"] == row["v"]:
+                        found.pop(where, None)
+                for delete in block.deletes:
+                    where = (delete.partition, delete.key)
+                    before = entries.get(where)
+                    put_delete(mode, entries, where, delete.ordering)
+                    if entries[where] is not before and delete.ordering is not None:
+                        found[where] = (delete.ordering, written.log.instant)
+                    elif entries[where] is not before:
+                        found.pop(where, None)
+        return found
 
 
 def user_columns(row: Row) -> Row:

@@ -50,7 +50,7 @@ PARTIAL = Mode("partial", event_time=False, partial=True)
 MODES = {mode.name: mode for mode in (EVENT, COMMIT, PARTIAL)}
 
 @dataclass(frozen=True)
-class _Deleted:
+class Deleted:
     """A key that was deleted; ``ordering`` None is the default, which every later row beats."""
 
     ordering: int | None = None
@@ -60,7 +60,7 @@ def put_row(mode: Mode, entries: dict[Where, Any], row: Row) -> None:
     """Merge one row of a log file over what the log files before it left of its key."""
     where = (row[PARTITION], row[KEY])
     old = entries.get(where)
-    if isinstance(old, _Deleted):
+    if isinstance(old, Deleted):
         if not mode.event_time or old.ordering is None or row[ORDERING] >= old.ordering:
             entries[where] = dict(row)
     else:
@@ -71,10 +71,10 @@ def put_delete(mode: Mode, entries: dict[Where, Any], where: Where, ordering: in
     """Merge one deletion of a log file; without an ordering value (Java's 0) it always wins."""
     old = entries.get(where)
     if mode.event_time and ordering is not None and old is not None:
-        before = old.ordering if isinstance(old, _Deleted) else old[ORDERING]
+        before = old.ordering if isinstance(old, Deleted) else old[ORDERING]
         if before is None or before > ordering:
             return
-    entries[where] = _Deleted(ordering if mode.event_time else None)
+    entries[where] = Deleted(ordering if mode.event_time else None)
 
 
 def onto_base(mode: Mode, base: dict[Where, Row], entries: dict[Where, Any]) -> dict[Where, Row]:
@@ -85,7 +85,7 @@ def onto_base(mode: Mode, base: dict[Where, Row], entries: dict[Where, Any]) -> 
     found = dict(base)
     for where, entry in entries.items():
         old = base.get(where)
-        if not isinstance(entry, _Deleted):
+        if not isinstance(entry, Deleted):
             found[where] = entry if old is None else _winner(mode, old, entry)
         elif old is not None and (entry.ordering is None or entry.ordering >= old[ORDERING]):
             del found[where]

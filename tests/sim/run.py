@@ -21,6 +21,7 @@ from tests.sim.columns_world import Columns
 from tests.sim.indexed_world import Compacted, Indexed
 from tests.sim.indexes_world import Indexes, IndexesOfFiles
 from tests.sim.indexing_world import Indexing
+from tests.sim.kept_world import KeptDeletes
 from tests.sim.log_compactor import LogCompactions
 from tests.sim.long_world import Long
 from tests.sim.mixed_world import Mixed
@@ -51,6 +52,7 @@ SCENARIOS: dict[str, type[Simulation]] = {
     "indexes": Indexes,
     "indexes-of-files": IndexesOfFiles,
     "indexing": Indexing,
+    "kept": KeptDeletes,
     "logs": LogCompactions,
     "long": Long,
     "mixed": Mixed,

@@ -54,6 +54,7 @@ class Tables(Simulation):
     always_compacting = False
     #: deletes, equal ordering values and every merge mode beside compactions (the ledger knows Java's rule)
     late_rows = False
+    event_time_only = False
     given: Mapping[str, str] = {}  # options with which processes open the table
     strangers = False  # another kind of writer takes part
     modes: Sequence[str] = sorted(MODES)
@@ -63,7 +64,7 @@ class Tables(Simulation):
 
     def build(self) -> None:
         rng = self.random
-        only_event = self.always_compacting and not self.late_rows
+        only_event = self.event_time_only or (self.always_compacting and not self.late_rows)
         self.mode: Mode = MODES["event" if only_event else rng.choice(self.modes)]
         self.exclusive = rng.random() < 0.6
         self.compacting = self.late_rows or (
@@ -78,7 +79,7 @@ class Tables(Simulation):
         self._create()
         for folder in list(self.disk.folders):
             self.disk.sync_folder(folder)
-        self.watch.rules = self.rules = ServiceRules(self.disk, self.base, self.mode, self.retention)
+        self.watch.rules = self.rules = self._rules()
         self.audit = Audit(self.watch, self.mode, self.intents)
         self.left = {f"w{n}": rng.choice([2, 3, 4]) for n in range(rng.choice([2, 2, 3, 4]))}
         for name in self.left:
@@ -95,6 +96,9 @@ class Tables(Simulation):
             if self._ours_compact() and random.Random(f"{self.seed}/compactors").random() < 0.5:
                 self.start("compactor'", self._compactor)
         self._background()
+
+    def _rules(self) -> ServiceRules:
+        return ServiceRules(self.disk, self.base, self.mode, self.retention)
 
     def _create(self) -> None:
         properties = {

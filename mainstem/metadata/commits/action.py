@@ -24,6 +24,7 @@ from mainstem.metadata.index_definitions import Definitions, read_definitions
 from mainstem.metadata.metadata_partitions import COLUMN_STATS, Kind, kind_of
 from mainstem.storage import maps, paths
 from mainstem.storage.protocol import Storage
+from mainstem.timeline.commit_metadata import every_file
 
 _TOGETHER_BYTES = 4 * MIB
 _DATA = (BlockKind.AVRO_DATA, BlockKind.PARQUET_DATA)
@@ -60,7 +61,7 @@ class FileChanges:
     ) -> FileChanges:
         """The files that write stats name (``WriteStat``, ``CompactionStat``, ``LogCompactionStat``)."""
         added: dict[str, dict[str, int]] = {}
-        for stat in stats:
+        for stat in every_file(stats):
             added.setdefault(stat.partition, {})[stat.file_name] = stat.size_bytes
         return cls(added, new_keys=new_keys, schemas=schemas, written=written, show=show)
 

@@ -79,7 +79,7 @@ class Report:
     def reads(self, slices: Iterable[FileSlice], *, base_only: bool) -> None:
         """Counts the file slices that are read in the end."""
         for found in slices:
-            logs = 0 if base_only else len(found.log_files)
+            logs = 0 if base_only or not found.later_logs else len(found.log_files)
             self.read.append((found.base_file is not None, logs))
 
     def explanation(self) -> Explanation:

@@ -273,6 +273,7 @@ def make_split(
     least: Mapping[str, int] = _NOTHING,
 ) -> Split:
     """The split that reads a slice. ``least``: file name -> least size, to be checked when it is read."""
+    base_only = base_only or not found.later_logs  # a compaction's kept deletes alone change no row
     base, logs = split_paths(found.partition, found.base_file, found.log_files)
     return Split(
         found.partition,

@@ -28,7 +28,7 @@ from mainstem.layout.buckets import java_string_hash
 from mainstem.limits import MIB
 from mainstem.merge.file_slice import joined, merge_slice, probe
 from mainstem.merge.fold import fold, positions
-from mainstem.merge.log_entries import DataRows, DeletedKeys, Entry, entry_keys
+from mainstem.merge.log_entries import DataRows, Entry, entry_keys
 from mainstem.merge.rules import KEY_COLUMN
 from mainstem.readers.rows.base_rows import open_base
 from mainstem.readers.rows.log_rows import Run, entries_of, joinable, live_blocks
@@ -194,7 +194,9 @@ def _chosen(entry: Entry, mask: np.ndarray) -> Entry:
     if isinstance(entry, DataRows):
         return replace(entry, table=entry.table.filter(wanted))
     ordering = tuple(field.filter(wanted) for field in entry.ordering)
-    return DeletedKeys(entry.keys.filter(wanted), ordering, entry.unconditional[mask], entry.source)
+    return replace(
+        entry, keys=entry.keys.filter(wanted), ordering=ordering, unconditional=entry.unconditional[mask]
+    )
 
 
 # -- each emitted row is one stored row -----------------------------------------------------------------

@@ -151,7 +151,7 @@ def _deleted(block: LogBlock, path: str, spec: ReadSpec) -> DeletedKeys:
     ordering = _whole(table.column("ordering"))
     several = pa.types.is_struct(ordering.type)
     fields = tuple(ordering.flatten()) if several else (ordering,)
-    return DeletedKeys(keys, fields, unconditional, path)
+    return DeletedKeys(keys, fields, unconditional, path, block.instant)
 
 
 def _natively_deleted(block: NativeBlock, path: str, spec: ReadSpec) -> DeletedKeys:

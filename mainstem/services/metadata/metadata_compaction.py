@@ -307,7 +307,7 @@ class _Execution(Execution[CompactionStat, Compaction]):
         own = load_timeline(self.folder)
         if self.time not in pending(own):
             return ended(own, self.time, OF_METADATA)
-        self.check_no_others()
+        self.check_no_others(stats)
         made = {paths.in_partition(stat.partition, stat.file_name) for stat in stats}
         void = [n for n, operation in enumerate(self.operations) if self.is_void(operation)]
         if any(self.path(n) in made for n in void):
