@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 
 import mainstem
-from benchmarks import Row, metadata_commits, row, work_folder
+from benchmarks import Row, metadata_commits, metadata_means, row, work_folder
 
 _PARTITIONS, _BUCKETS = 100, 100
 _COMMITS = 10  # Hudi compacts the metadata table after so many
@@ -22,7 +22,7 @@ _COMMITS = 10  # Hudi compacts the metadata table after so many
 
 def run(reduced: bool) -> list[Row]:
     """All rows of the suite."""
-    return [*opening(5 if reduced else 15), *metadata_commits.run(reduced)]
+    return [*opening(5 if reduced else 15), *metadata_commits.run(reduced), *metadata_means.run(reduced)]
 
 
 def opening(times: int) -> list[Row]:

@@ -237,7 +237,7 @@ class OpenedTable:
 
         if options.at_commits:
             arrange()
-        elif METADATA in options.off:
+        elif METADATA in options.off or METADATA in options.gently:
             ctx.after_commit = gently
         else:
             ctx.after_commit = look if gently is None else _both(look, gently)

@@ -31,6 +31,8 @@ from mainstem.formats.bloom_filter import text_bytes
 from mainstem.formats.hfile_entries import Entries
 
 _TAIL_BYTES = 64 * limits.KIB  # read first: the trailer and, in most files, all that opening needs
+# Up to so many uncompressed bytes are read together with those of other files.
+_SMALL_BYTES = 64 * limits.KIB
 _CHUNK_BYTES = limits.MIB  # uncompressed bytes parsed at once; a single block of Hudi is not copied
 _SIDE_BY_SIDE_FROM = 8  # blocks
 _CHUNKS_AT_ONCE = 16
@@ -80,6 +82,34 @@ def open_hfile(
         view = memoryview(source).cast("B")
         source = Ranges(len(view), lambda offset, length: view[offset : offset + length])
     return HFile(source, path, run)
+
+
+def entries_in(view: memoryview, *, path: str) -> int:
+    """The number of entries of an HFile in memory, as its trailer says; raises as ``open_hfile``."""
+    at = max(0, len(view) - layout.TRAILER_BYTES)
+    try:
+        return _read_trailer(view[at:]).entries
+    except Malformed as error:
+        raise CorruptTable(str(error), path=path, offset=at) from None
+
+
+def rows_of_all(files: Sequence[HFile]) -> Rows | None:
+    """The keys and values of several small HFiles, one file after the other: reading them together costs
+    little more than reading one. None if they are not small, or damaged: read one by one they tell which is.
+    """
+    plain: list[bytes | memoryview] = []
+    try:
+        for file in files:
+            blocks = file.data()
+            if blocks is None:
+                return None
+            plain += blocks
+        entries = Entries(plain)
+        if entries.count != sum(file.entry_count for file in files):
+            return None
+        return entries.keys(), entries.values()
+    except (CorruptTable, Malformed):
+        return None
 
 
 class HFile:
@@ -138,6 +168,18 @@ class HFile:
         Raises ``Unsupported`` if they do not fit into one array (2 GiB): use ``batches`` then.
         """
         return self._joined(list(self.batches()))
+
+    def data(self) -> list[bytes | memoryview] | None:
+        """The data blocks, decompressed; None if the file has more than one of up to ``_SMALL_BYTES``."""
+        if len(self.blocks) > 1 or self._source.prefetch is not None:
+            return None
+        made = []
+        for block in self.blocks:
+            view = self._fetch(block.offset, block.offset + block.size)
+            if layout.plain_size(view) > _SMALL_BYTES:
+                return None
+            made.append(self._plain(view, block, layout.DATA))
+        return made
 
     def batches(self) -> Iterator[Rows]:
         """Keys and values of the whole file, in pieces of a few MiB."""

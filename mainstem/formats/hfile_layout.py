@@ -259,9 +259,9 @@ def put_numbers(fields: Iterable[tuple[int, int]]) -> bytes:
 
 def read_fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
     """``(number, value)`` of every field; skips fixed-width fields, which HFiles do not use."""
-    at = 0
-    while at < len(data):
-        tag, at = read_varint(data, at)
+    at, size = 0, len(data)
+    while at < size:
+        tag, at = (data[at], at + 1) if data[at] < 128 else read_varint(data, at)  # nearly always one byte
         wire, number = tag & 7, tag >> 3
         if wire == 0:
             value, at = read_varint(data, at)
@@ -269,9 +269,14 @@ def read_fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
             continue
         if wire not in (1, 2, 5):
             raise Malformed(f"a protobuf field of the wire type {wire}")
-        length, at = read_varint(data, at) if wire == 2 else (8 if wire == 1 else 4, at)
-        if at + length > len(data):
-            raise Malformed(f"a protobuf field of {length} bytes, but only {len(data) - at} are left")
+        if wire != 2:
+            length = 8 if wire == 1 else 4
+        elif at < size and data[at] < 128:
+            length, at = data[at], at + 1
+        else:
+            length, at = read_varint(data, at)
+        if at + length > size:
+            raise Malformed(f"a protobuf field of {length} bytes, but only {size - at} are left")
         if wire == 2:
             yield number, data[at : at + length]
         at += length

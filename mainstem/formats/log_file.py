@@ -28,7 +28,7 @@ from mainstem.formats.avro_schema import avro_to_arrow
 from mainstem.formats.base_file import KEY_COLUMN, USUAL_GZIP_LEVEL, Collected, SinkFile, codec_level
 from mainstem.formats.delete_records import decode_deletes, encode_deletes
 from mainstem.formats.gzip_parquet import GzipParquet
-from mainstem.formats.hfile import HFile, open_hfile
+from mainstem.formats.hfile import HFile, entries_in, open_hfile
 from mainstem.formats.hfile_write import write_hfile, write_log_hfiles
 from mainstem.formats.parquet_columns import column_choice, dictionary_columns
 from mainstem.formats.parquet_footer import close_with_notes
@@ -136,6 +136,10 @@ class LogBlock:
         if self.kind != BlockKind.HFILE_DATA:
             raise Unsupported(f"a log block of kind {self.kind.name} is no HFile")
         return open_hfile(self.content, path=f"{self.path}, from offset {self.content_offset} on")
+
+    def hfile_entries(self) -> int:
+        """The number of entries of an HFILE_DATA block, as its HFile says."""
+        return entries_in(self.content, path=f"{self.path}, from offset {self.content_offset} on")
 
     def deletes(self) -> pa.Table:
         """A DELETE block as columns record_key, partition_path, ordering, ordering_is_default."""

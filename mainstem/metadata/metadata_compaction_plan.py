@@ -27,7 +27,12 @@ from mainstem.layout.slicing import FileSlice
 from mainstem.metadata.metadata_table import MetadataTable
 from mainstem.metadata.records.flat_rows import encode
 from mainstem.metadata.records.record_schema import schema_of_version
-from mainstem.options.services import METADATA_COMMITS, METADATA_SECONDS, METADATA_TRIGGER
+from mainstem.options.services import (
+    METADATA_COMMITS,
+    METADATA_GROWTH,
+    METADATA_SECONDS,
+    METADATA_TRIGGER,
+)
 from mainstem.storage import maps, paths
 from mainstem.timeline.compaction_trigger import pending
 from mainstem.timeline.instant import DELTACOMMIT
@@ -44,6 +49,8 @@ class MetadataCompactionOptions:
     delta_commits: int = METADATA_COMMITS.default
     trigger: str = METADATA_TRIGGER.default
     delta_seconds: int = METADATA_SECONDS.default
+    #: see ``services.metadata.metadata_growth``
+    growth_percent: int = 0
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> MetadataCompactionOptions:
@@ -52,6 +59,7 @@ class MetadataCompactionOptions:
             METADATA_COMMITS.read(properties),
             METADATA_TRIGGER.read(properties),
             METADATA_SECONDS.read(properties),
+            0 if METADATA_COMMITS.found_as(properties) in properties else METADATA_GROWTH.read(properties),
         )
 
 
@@ -147,5 +155,5 @@ def log_rows(table: MetadataTable, operation: CompactionOperation) -> int:
     total = 0
     for block in _blocks(table, operation):
         deletes = block.kind == BlockKind.DELETE
-        total += block.deletes().num_rows if deletes else block.hfile().entry_count
+        total += block.deletes().num_rows if deletes else block.hfile_entries()
     return total

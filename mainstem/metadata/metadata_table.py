@@ -15,7 +15,7 @@ since the timeline was listed (open the table again, or read without the metadat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from mainstem import limits
 from mainstem.errors import CorruptTable, Invalid, Unsupported
-from mainstem.formats.hfile import HFile, Ranges, open_hfile
+from mainstem.formats.hfile import HFile, Ranges, open_hfile, rows_of_all
 from mainstem.formats.log_file import BlockKind, Header, LogBlock, read_blocks
 from mainstem.formats.native_log import HEADER_KEY, read_header
 from mainstem.layout.committed_files import CommittedFiles
@@ -69,6 +69,8 @@ Keep = Callable[[pa.Array], pa.Array]
 _VERSIONS = tuple(map(str, READABLE_VERSIONS))
 # Most bytes of log blocks that are decoded together.
 _JOINED_BYTES = 32 * limits.MIB
+#: so many small blocks are read together
+_READ_TOGETHER = 64
 
 Select = Callable[[HFile], "tuple[pa.BinaryArray, pa.BinaryArray]"]
 
@@ -382,11 +384,12 @@ class MetadataTable:
                 path = paths.in_partition(found.partition, found.base_file)
                 file = self._open(path, whole=select is None)
                 base = _encoded(file, select, self.folder.outer(path)).decoded(content)
-            pieces = [
+            pieces: list[Encoded | Whole | pa.Array] = [
                 piece
                 for name in found.log_files
                 for piece in self._pieces(paths.in_partition(found.partition, name), select, keep)
             ]
+            pieces = list(_read_together(pieces))
         except FileNotFoundError as error:
             raise self._damaged(f"a file is gone ({error})", found.partition) from None
         return merge(content, base, decoded_blocks(content, pieces))
@@ -403,7 +406,9 @@ class MetadataTable:
         sign = self._signs.get(path)
         return maps.view(self.folder, path) if sign is None else view_final(self.folder, path, sign)
 
-    def _pieces(self, path: str, select: Select | None, keep: Keep | None) -> list[Encoded | pa.Array]:
+    def _pieces(
+        self, path: str, select: Select | None, keep: Keep | None
+    ) -> Sequence[Encoded | Whole | pa.Array]:
         """The selected rows of a log file's blocks that count; the keys of DELETE blocks."""
         log = paths.parse_log_name(path.rpartition("/")[2])
         if log is None or not self.validity.counts(log.instant):
@@ -411,13 +416,15 @@ class MetadataTable:
         where = self.folder.outer(path)
         if log.is_native:
             return self._native_pieces(log, path, select, keep)
-        made: list[Encoded | pa.Array] = []
+        made: list[Encoded | Whole | pa.Array] = []
         for block in read_blocks(self._view(path), path=where):
             if not self.validity.counts(block.instant):
                 continue
             if block.kind == BlockKind.DELETE:
                 keys = block.deletes()["record_key"].combine_chunks()
                 made.append(keys if keep is None else keys.filter(keep(keys)))
+            elif select is None:
+                made.append(Whole(_hfile_of(block), where))
             else:
                 made.append(_encoded(_hfile_of(block), select, where))
         return made
@@ -453,16 +460,56 @@ class MetadataTable:
 
 @dataclass(frozen=True)
 class Encoded:
-    """Rows of a file or block, not yet decoded."""
+    """Rows of a file or block, not yet decoded; or of several blocks, ``parts``."""
 
     keys: pa.Array
     values: pa.Array
     schema_text: str
     path: str
+    parts: Sequence[Whole] = ()
 
     def decoded(self, content: Content) -> pa.Table:
         """The decoded rows."""
-        return decode(content, self.keys, self.values, self.schema_text, path=self.path)
+        try:
+            return decode(content, self.keys, self.values, self.schema_text, path=self.path)
+        except CorruptTable:
+            for one in self.parts:  # find the damaged one
+                _encoded(one.file, None, one.path).decoded(content)
+            raise
+
+
+@dataclass(frozen=True)
+class Whole:
+    """All rows of a log block, not read yet."""
+
+    file: HFile
+    path: str
+
+
+def _read_together(pieces: Iterable[Encoded | Whole | pa.Array]) -> Iterator[Encoded | pa.Array]:
+    """Reads whole blocks, runs of them with one schema together: most hold a few rows."""
+    waiting: list[Whole] = []
+    for piece in pieces:
+        if waiting and not (
+            isinstance(piece, Whole)
+            and len(waiting) < _READ_TOGETHER
+            and piece.file.schema_text == waiting[0].file.schema_text
+        ):
+            yield from _read(waiting)
+            waiting = []
+        if isinstance(piece, Whole):
+            waiting.append(piece)
+        else:
+            yield piece
+    yield from _read(waiting)
+
+
+def _read(run: Sequence[Whole]) -> Iterator[Encoded]:
+    rows = rows_of_all([one.file for one in run]) if len(run) > 1 else None
+    if rows is None:
+        yield from (_encoded(one.file, None, one.path) for one in run)
+    else:
+        yield Encoded(*rows, run[0].file.schema_text, run[0].path, tuple(run))
 
 
 def _encoded(file: HFile, select: Select | None, path: str) -> Encoded:
@@ -479,7 +526,8 @@ def decoded_blocks(content: Content, pieces: Sequence[Encoded | pa.Array]) -> li
 
     def flush() -> None:
         if waiting:
-            made.append(Block(rows=_joined(content, waiting), joined=len(waiting) > 1))
+            several = len(waiting) > 1 or bool(waiting[0].parts)
+            made.append(Block(rows=_joined(content, waiting), joined=several))
             waiting.clear()
 
     for piece in pieces:

@@ -24,6 +24,7 @@ from mainstem.services.background import Background
 from mainstem.services.clean_plan import CleanOptions, Frees
 from mainstem.services.compaction_plan import CompactionOptions
 from mainstem.services.log_compaction_plan import LogCompactionOptions
+from mainstem.services.metadata.metadata_overdue import Overdue
 from mainstem.services.metadata.metadata_round import MetadataDue
 from mainstem.services.progress import Progress
 from mainstem.services.runner import (
@@ -40,6 +41,7 @@ from mainstem.services.service_switches import (
     COMPACTION,
     LOG_COMPACTION,
     METADATA,
+    SERVICES,
     VECTORS,
     RunOptions,
 )
@@ -63,6 +65,7 @@ class AfterCommits:
         self._refreshes = Refreshes(ctx, vectors)
         # Left out until needed: if the table gets a metadata table later, wrong options only warn then.
         self._due = Due(ctx, self._services(options)) if options.at_commits else None
+        self._overdue = Overdue(ctx) if METADATA in options.beside else None
         self._background = Background(self._beside)
 
     def __call__(self, timeline: ActiveTimeline) -> None:
@@ -77,13 +80,18 @@ class AfterCommits:
             )
 
     def _run_or_wake(self, timeline: ActiveTimeline) -> None:
-        if METADATA not in self._options.after and has_metadata(self._ctx.newest_properties.raw):
-            options = self._options.with_metadata()
+        options = self._options
+        known = METADATA in (*self._services(options), *options.gently)
+        if not known and has_metadata(self._ctx.newest_properties.raw):
+            options = options.with_metadata()
             self._due = Due(self._ctx, self._services(options))
             self._options = options
         assert self._due is not None
-        due = self._due.find(timeline)
+        own = None if self._overdue is None else self._overdue.timeline()
+        due = self._due.find(timeline, own)
         after = tuple(s for s in self._options.after if s in due)
+        if own is not None and self._overdue is not None and self._overdue.find(own):
+            after = tuple(s for s in SERVICES if s in (*after, METADATA))
         runs = Round(after).run(self._ctx) if after else []
         if self._options.after_plans and COMPACTION in due:
             runs.append(self._plan())
@@ -179,23 +187,24 @@ class Due:
             LOG_COMPACTION: self._grew_logs,
             COMPACTION: self._grew,
             CLEANING: self._frees_files,
-            METADATA: self._grew_metadata,
             ARCHIVING: self._grew_long,
         }
         self._asked = {service: asked[service] for service in services if service in asked}
 
-    def find(self, timeline: ActiveTimeline) -> set[str]:
-        """The services that may have work; a service in it may still find that it has none."""
-        return {service for service, due in self._asked.items() if due(timeline)}
+    def find(self, timeline: ActiveTimeline, own: ActiveTimeline | None = None) -> set[str]:
+        """The services that may have work; a service in it may still find that it has none.
+
+        ``own``: the metadata table's timeline, if it is known.
+        """
+        found = {service for service, due in self._asked.items() if due(timeline)}
+        if self._metadata is not None and self._metadata.find(timeline, own):
+            found.add(METADATA)
+        return found
 
     def _grew(self, timeline: ActiveTimeline) -> bool:
         if compaction.pending(timeline):
             return True
         return compaction_trigger.is_due(timeline, self._compaction, self._now())
-
-    def _grew_metadata(self, timeline: ActiveTimeline) -> bool:
-        """Lists the metadata table's timeline, if the table has one."""
-        return self._metadata is not None and self._metadata.find(timeline)
 
     def _grew_logs(self, timeline: ActiveTimeline) -> bool:
         if log_compaction.pending(timeline):

@@ -17,7 +17,10 @@ for counting names. They are *gentle*, since the writer did not ask for them:
 - **Not beside another engine.** Java runs its own services after its commits, and a job of Java's ends with
   an error where somebody else has begun with its plan (SAFETY.md). If one of the newest ``LOOKED_AT``
   instants, or a pending plan, is another engine's, the round does nothing. Who wants services there says so
-  (``hoodie.mainstem.services=on``).
+  (``hoodie.mainstem.services=on``). The metadata table's own services run all the same: every writer of
+  a table must see to them, and they show no plan to Java (``metadata_compaction_at_once``).
+- **Never too late.** A commit runs the metadata table's own services itself when they are several times
+  overdue (``metadata_overdue``).
 - **Told once.** A failure is a warning the first time, and goes to the log while it lasts. It is never raised
   in a writer. If the table is gone, there is nothing to tell.
 - **At the end of the process** a round may go on for ``GRACE_S``, which is enough for small tables, so that
@@ -39,6 +42,7 @@ from weakref import WeakValueDictionary
 from mainstem.errors import CorruptTable, MainstemError
 from mainstem.forks import Mutex
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
+from mainstem.metadata.metadata_partitions import has_metadata
 from mainstem.options.services import (
     ARCHIVE_MAX,
     BESIDE_COMMITS,
@@ -46,9 +50,11 @@ from mainstem.options.services import (
     CLEAN_POLICY,
     COMPACTION_COMMITS,
     COMPACTION_TRIGGER,
+    METADATA_COMMITS,
+    METADATA_TRIGGER,
 )
 from mainstem.services.background import Background
-from mainstem.services.service_switches import ARCHIVING, CLEANING, COMPACTION
+from mainstem.services.service_switches import ARCHIVING, CLEANING, COMPACTION, METADATA
 from mainstem.storage import paths
 from mainstem.timeline import compaction_trigger
 from mainstem.timeline.active import ActiveTimeline
@@ -68,6 +74,7 @@ from mainstem.writers.write_spec import OF_BASE_FILES
 
 if TYPE_CHECKING:
     from mainstem.services.after_commit import Due, Refreshes
+    from mainstem.services.metadata.metadata_overdue import Overdue
     from mainstem.services.runner import RefreshVectors, ServiceRun
 
 #: times the duration of the round before
@@ -127,6 +134,8 @@ class BesideCommits:
         # Loaded by the first round.
         self._due: Due | None = None
         self._refreshes: Refreshes | None = None
+        # Loaded by the first commit to a metadata table.
+        self._overdue: Overdue | None = None
         self._background = Background(self._work, grace_s=GRACE_S)
 
     @classmethod
@@ -146,7 +155,10 @@ class BesideCommits:
 
     def __call__(self, timeline: ActiveTimeline) -> None:
         try:
-            if not self._rests and self._may_be_due(timeline):
+            own = self._metadata_timeline()
+            if own is not None and self._overdue is not None and self._overdue.find(own):
+                self._tend_metadata()
+            elif not self._rests and self._may_be_due(timeline, own):
                 self._background.wake()
         except Exception as error:  # whatever fails (say, no thread can be started), the commit stands
             self._told(
@@ -163,9 +175,29 @@ class BesideCommits:
     def _rests(self) -> bool:
         return self._ctx.seams.clock.monotonic_ms() < self._pace.not_before_ms
 
-    def _may_be_due(self, timeline: ActiveTimeline) -> bool:
+    def _may_be_due(self, timeline: ActiveTimeline, own: ActiveTimeline | None) -> bool:
+        """``own``: the metadata table's timeline, if services of it may run."""
         due = self._due
-        return self._bounds.reached(timeline, self._services) if due is None else bool(due.find(timeline))
+        if due is not None:
+            return bool(due.find(timeline, own))
+        bounds = self._bounds
+        return bounds.reached(timeline, self._services) or (own is not None and bounds.reached_metadata(own))
+
+    def _metadata_timeline(self) -> ActiveTimeline | None:
+        ctx = self._ctx
+        if METADATA not in self._services or not has_metadata(ctx.newest_properties.raw):
+            return None
+        if self._overdue is None:
+            from mainstem.services.metadata.metadata_overdue import Overdue
+
+            self._overdue = Overdue(ctx)
+        return self._overdue.timeline()
+
+    def _tend_metadata(self) -> None:
+        """In the commit: its writer waits."""
+        from mainstem.services.runner import Round
+
+        self._heard(Round((METADATA,)).run(self._ctx))
 
     def _told(self, what: str, text: str) -> None:
         """Warn, the first time; afterwards log."""
@@ -208,15 +240,16 @@ class BesideCommits:
             self._due = Due(ctx, self._services)
             if not self._due.find(timeline):
                 return True  # from now on commits know better
+        services = self._services
         if self._is_left_to_others(timeline):
-            return False
+            services = tuple(service for service in services if service == METADATA)
 
         def step(what: str, done: int, total: int) -> None:
             if done < total and stopping():
                 raise Stopped
 
         how = Round(
-            self._services, stopping=stopping, may_plan=self._may_plan, progress=step,
+            services, stopping=stopping, may_plan=self._may_plan, progress=step,
             vectors=self._refreshes.run,
         )  # fmt: skip
         return self._heard(how.run(ctx))
@@ -271,16 +304,19 @@ class Bounds:
     delta_commits: int
     commits: int
     retained: int
+    metadata_commits: int
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Bounds:
         """Raises ``Invalid`` for a value that does not parse."""
         by_count = COMPACTION_TRIGGER.read(properties) in _BY_COUNT
         by_commits = CLEAN_POLICY.read(properties) == CLEAN_POLICY.default
+        by_metadata_count = METADATA_TRIGGER.read(properties) in _BY_COUNT
         return cls(
             COMPACTION_COMMITS.read(properties) if by_count else 1,
             ARCHIVE_MAX.read(properties),
             CLEAN_COMMITS.read(properties) if by_commits else 0,
+            METADATA_COMMITS.read(properties) if by_metadata_count else 1,
         )
 
     def reached(self, timeline: ActiveTimeline, services: Sequence[str]) -> bool:
@@ -295,6 +331,13 @@ class Bounds:
         if ARCHIVING in services and len(done) > self.commits:
             return True
         return CLEANING in services and len(done) > self.retained and len(done) > done.count(DELTACOMMIT)
+
+    def reached_metadata(self, own: ActiveTimeline) -> bool:
+        """Whether the metadata table's own services may have work; ``own``: its timeline."""
+        if any(i.action in PLANNED_ACTIONS for i in own.pending):
+            return True
+        last = compaction_trigger.last_compaction(own, requested=False)
+        return compaction_trigger.commits_since(own, last) >= self.metadata_commits
 
 
 def base_files_in_flight(ctx: WriterContext) -> bool:

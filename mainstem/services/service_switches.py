@@ -16,9 +16,11 @@ it was *set*, by the caller or in the table's properties; what nobody set is dec
   ON    the default of streams: Hudi's defaults hold, and what Hudi would run after a commit runs beside it
   OFF   nothing runs that was not requested
 
-The metadata table's own services are the exception: they run after each commit that makes them due, as Hudi's
-do, because without them the data table's timeline cannot be archived. Writers that compact, after or beside
-their commits, also refresh vector indexes beside them.
+The metadata table's own services are the exception, because without them the data table's timeline cannot be
+archived. With AUTO and ON they run beside commits, with OFF after each commit that makes them due, as Hudi's
+do. A commit that finds them several times overdue, since no thread gets to them, runs them itself
+(``services.metadata.metadata_overdue``). Writers that compact, after or beside their commits, also refresh
+vector indexes beside them.
 """
 
 from __future__ import annotations
@@ -78,7 +80,7 @@ class RunOptions:
 
     def with_metadata(self) -> RunOptions:
         """The same options for a table that has got a metadata table since."""
-        chosen = {*self.after, METADATA}.difference(self.off)
+        chosen = {*self.after, METADATA}.difference(self.off, self.beside, self.gently)
         return replace(self, after=tuple(service for service in SERVICES if service in chosen))
 
     @classmethod
@@ -143,7 +145,7 @@ class _Switches:
             LOG_COMPACTION: self.on(LOG_COMPACT_INLINE),
             COMPACTION: self.on(COMPACT_INLINE),
             CLEANING: self._wanted(CLEANING, CLEAN) and not self._asynchronous(CLEAN_ASYNC),
-            METADATA: self._has_metadata,
+            METADATA: self._has_metadata and not (self._automatic or self._gentle),
             ARCHIVING: self._wanted(ARCHIVING, ARCHIVE) and not self._asynchronous(ARCHIVE_ASYNC),
         }
         return tuple(service for service in SERVICES if chosen.get(service))
@@ -153,6 +155,7 @@ class _Switches:
             LOG_COMPACTION: self.on(LOG_COMPACT),
             COMPACTION: self._wanted(COMPACTION, COMPACT_ASYNC),
             CLEANING: self._wanted(CLEANING, CLEAN) or self.on(FLINK_CLEAN),
+            METADATA: self._automatic,
             ARCHIVING: self._wanted(ARCHIVING, ARCHIVE),
             VECTORS: self._automatic or self.on(COMPACT_INLINE) or self._wanted(COMPACTION, COMPACT_ASYNC),
         }
@@ -165,7 +168,7 @@ class _Switches:
         left_out = {*self.off(), *self.after(), *self.beside()}
         if self.on(SCHEDULE_INLINE):
             left_out.add(COMPACTION)  # its execution is left to others
-        chosen = [s for s in (COMPACTION, CLEANING, ARCHIVING) if s not in left_out]
+        chosen = [s for s in (COMPACTION, CLEANING, METADATA, ARCHIVING) if s not in left_out]
         if COMPACTION in chosen and VECTORS not in left_out:
             chosen.append(VECTORS)
         return tuple(chosen)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import quote, unquote
 
 from mainstem.errors import CorruptTable, Invalid
@@ -163,6 +164,7 @@ class BaseName:
     instant: str
 
 
+@lru_cache(maxsize=8192)  # plans and checks of a service parse the same listing again and again
 def parse_log_name(name: str) -> LogName | None:
     """None for anything that is not a log file; Java ignores such names too."""
     if len(name) > FILE_NAME_BYTES_MAX:

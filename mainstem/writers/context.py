@@ -76,6 +76,8 @@ class WriterContext:
     last_read: tuple[object, TableConfig] | None = None
     #: folder of a table -> when its instants may be old enough to archive (monotonic ms)
     archiving_rests_until: dict[str, float] = field(default_factory=dict)
+    #: newest compaction of the metadata table, and what a commit adds (``services.metadata.metadata_growth``)
+    metadata_growth: tuple[str, float] = ("", 0.0)
     #: what was found to mean the same as ``config``
     agreed: TableConfig | None = None
 

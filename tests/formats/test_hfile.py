@@ -24,7 +24,7 @@ from mainstem.errors import CorruptTable, Invalid, Unsupported
 from mainstem.formats import hfile_entries
 from mainstem.formats import hfile_layout as layout
 from mainstem.formats.bloom_filter import BloomSize, bloom_text
-from mainstem.formats.hfile import HFile, Ranges, open_hfile
+from mainstem.formats.hfile import HFile, Ranges, entries_in, open_hfile, rows_of_all
 from mainstem.formats.hfile_entries import entries_of
 from mainstem.formats.hfile_write import write_hfile
 from mainstem.formats.log_file import (
@@ -521,6 +521,24 @@ def test_an_entry_of_another_kind_or_count_is_damage() -> None:
     fewer = data.replace(b"\x38\x02\x40\x01", b"\x38\x01\x40\x01")
     with pytest.raises(CorruptTable, match="its trailer says 1"):
         _open(fewer).rows()
+
+
+def test_small_files_are_read_together_and_damaged_ones_one_by_one() -> None:
+    entries = [{b"b": b"1", b"d": b"2"}, {b"a": b"3"}, {b"b": b"4", b"c": b"5" * 300}]
+    codecs = ("GZ", "NONE", "GZ")
+    data = [_written(some, compression=codec) for some, codec in zip(entries, codecs, strict=True)]
+    keys, values = rows_of_all([_open(one) for one in data])
+    found = list(zip(keys.to_pylist(), values.to_pylist(), strict=True))
+    assert found == [pair for some in entries for pair in sorted(some.items())]
+    assert [entries_in(memoryview(one), path="f") for one in data] == [2, 1, 2]
+    large = _written({b"a": bytes(65 * limits.KIB)})
+    fewer = data[0].replace(b"\x38\x02\x40\x01", b"\x38\x01\x40\x01")
+    assert fewer != data[0]
+    for odd in (large, fewer, data[1].replace(b"\x7f\xff\xff", b"\x7f\xff\xfe")):
+        assert rows_of_all([_open(data[0]), _open(odd), _open(data[2])]) is None
+    for bad in (b"", b"PAR1" * 2000):
+        with pytest.raises(CorruptTable, match="no HFile"):
+            entries_in(memoryview(bad), path="f")
 
 
 def test_a_block_that_claims_to_inflate_beyond_reason_is_refused_before_memory_is_taken() -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mainstem.errors import Invalid, Unsupported
@@ -42,13 +42,14 @@ from mainstem.metadata.derive.index_rows import files_rows, record_index_rows, r
 from mainstem.metadata.derive.short_bounds import lower_bound, upper_bound
 from mainstem.metadata.derive.statistics_rows import (
     column_stats_rows,
+    few_stats_rows,
     partition_ranges,
     partition_stats_rows,
     removed_stats,
     stats_rows,
 )
 from mainstem.metadata.metadata_partitions import Content
-from mainstem.metadata.records.flat_rows import decode, encode, schema_of_version
+from mainstem.metadata.records.flat_rows import decode, encode, encode_listed, schema_of_version
 from mainstem.metadata.records.row_keys import V1, V2, file_groups, hashed_texts
 
 NAN, INF = math.nan, math.inf
@@ -146,6 +147,21 @@ def test_ranges_of_slices_are_those_of_each_slice(kind, drawn):
     alone = [ranges_of(rows.slice(*one), ["c", "gone", "n"]) for one in slices]
     assert [list(map(shown, one)) for one in found] == [list(map(shown, one)) for one in alone]
     assert [[r.type for r in one] for one in found] == [[r.type for r in one] for one in alone]
+
+
+@pytest.mark.parametrize("kind", DRAWN)
+@settings(max_examples=10)
+@given(drawn=st.data())
+def test_statistics_made_as_lists_have_the_rows_and_bytes_of_those_made_by_columns(kind, drawn):
+    files, version = [], drawn.draw(st.sampled_from([V1, V2]))
+    for number in range(drawn.draw(st.integers(1, 3))):
+        values = drawn.draw(st.lists(DRAWN[kind] | st.none(), min_size=1, max_size=4))
+        rows = pa.table({"c": pa.array(values, ARROW[kind]), "n": pa.array(range(len(values)))})
+        files.append(("p" * (number % 2), f"file {number}", ranges_of(rows, ["c", "n"])))
+    plain, listed = stats_rows(files, version=version), few_stats_rows(files, version=version)
+    assert listed.table(plain.schema).equals(plain)
+    schema = schema_of_version(8 if version == V1 else 9)
+    assert encode_listed(Content.STATS, listed, schema) == encode(Content.STATS, plain, schema)
 
 
 def test_joined_ranges_meet_in_the_wider_type_and_are_unknown_without_one():

@@ -31,8 +31,10 @@ from mainstem.api.real_seams import SERVICES_VARIABLE
 from mainstem.errors import Invalid
 from mainstem.readers.skipping import other_engines
 from mainstem.services import beside_commits, compaction
+from mainstem.services.metadata import metadata_compaction, metadata_overdue
 from mainstem.services.runner import ServiceWarning
 from mainstem.services.service_switches import RunOptions
+from mainstem.storage import paths
 from mainstem.timeline.active import load_timeline
 from tests.golden_tables.tables import unpack
 
@@ -310,17 +312,17 @@ def test_the_callers_word_counts_more_than_the_environments(path: Path, monkeypa
 @pytest.mark.parametrize(
     "given, gently",
     [
-        ("", "compact clean archive vectors"),
+        ("", "compact clean metadata archive vectors"),
         ("hoodie.mainstem.services=on", ""),
         ("hoodie.mainstem.services=off", ""),
         ("hoodie.table.services.enabled=false", ""),
-        ("hoodie.compact.inline=true", "clean archive"),
-        ("hoodie.compact.schedule.inline=true", "clean archive"),
-        ("hoodie.datasource.compaction.async.enable=false", "clean archive"),
-        ("hoodie.datasource.compaction.async.enable=true", "clean archive"),
-        ("hoodie.clean.automatic=false", "compact archive vectors"),
-        ("hoodie.clean.automatic=true", "compact archive vectors"),
-        ("hoodie.archive.automatic=false", "compact clean vectors"),
+        ("hoodie.compact.inline=true", "clean metadata archive"),
+        ("hoodie.compact.schedule.inline=true", "clean metadata archive"),
+        ("hoodie.datasource.compaction.async.enable=false", "clean metadata archive"),
+        ("hoodie.datasource.compaction.async.enable=true", "clean metadata archive"),
+        ("hoodie.clean.automatic=false", "compact metadata archive vectors"),
+        ("hoodie.clean.automatic=true", "compact metadata archive vectors"),
+        ("hoodie.archive.automatic=false", "compact clean metadata vectors"),
     ],
 )
 def test_what_was_set_is_not_done_twice(given: str, gently: str) -> None:
@@ -583,3 +585,91 @@ def test_a_process_that_ends_in_a_long_compaction_ends_after_the_file_group_unde
     idle()
     assert "compaction?" not in actions(path) and actions(path)["commit"] == 1
     assert made <= set(os.listdir(path)), "what was made is kept"
+
+
+# -- the metadata table's own services ------------------------------------------------------------
+
+
+@pytest.fixture
+def with_files(tmp_path: Path) -> Path:
+    """A table with a metadata table, whose timeline begins with one delta commit."""
+    mainstem.create_table(
+        tmp_path / "t", SCHEMA, record_key="id", ordering="ts", buckets=2,
+        properties={"hoodie.metadata.enable": True},
+    )  # fmt: skip
+    return tmp_path / "t"
+
+
+def tended(path: Path, **more: object) -> mainstem.Table:
+    """Two delta commits make a compaction of the metadata table due."""
+    return opened(path, hoodie__metadata__compact__max__delta__commits=2, **more)
+
+
+def metadata_compactions(path: Path) -> int:
+    storage = mainstem.open_table(path).opened.seams.storage
+    return sum(i.action == "commit" for i in load_timeline(storage, paths.METADATA_TIMELINE).completed)
+
+
+@pytest.mark.parametrize("mode", ["auto", "on"])
+def test_a_thread_compacts_the_metadata_table_and_no_commit_waits(with_files, monkeypatch, mode) -> None:
+    entered, leave, run = threading.Event(), threading.Event(), metadata_compaction.run
+    threads: list[str] = []
+
+    def waiting(*args: object, **how: object) -> object:
+        threads.append(threading.current_thread().name)
+        entered.set()
+        assert leave.wait(WAIT_S)
+        return run(*args, **how)
+
+    monkeypatch.setattr(metadata_compaction, "run", waiting)
+    table = tended(with_files, hoodie__mainstem__services=mode)
+    commit(table, 2)
+    assert entered.wait(WAIT_S)
+    commit(table)  # returns although the compaction has not ended
+    assert metadata_compactions(with_files) == 0
+    leave.set()
+    idle()
+    assert metadata_compactions(with_files) == 1 and set(threads) == {THREAD}
+    report = table.validate_metadata()
+    assert report is not None and report.ok, report
+    check_rows(with_files, 3)
+
+
+@pytest.mark.parametrize("mode", ["auto", "on"])
+def test_where_no_thread_may_run_a_commit_compacts_the_metadata_table_when_long_overdue(
+    with_files: Path, monkeypatch, mode: str
+) -> None:
+    monkeypatch.setattr("mainstem.services.background.Background.wake", lambda self: None)
+    table = tended(with_files, hoodie__mainstem__services=mode)
+    commit(table, 2 * metadata_overdue.TIMES - 2)
+    assert metadata_compactions(with_files) == 0
+    commit(table)
+    assert metadata_compactions(with_files) == 1
+    commit(table, 2 * metadata_overdue.TIMES)
+    assert metadata_compactions(with_files) == 2
+    check_rows(with_files, 4 * metadata_overdue.TIMES - 1)
+
+
+def test_overdue_services_that_others_are_at_are_not_tried_by_every_commit(with_files, monkeypatch) -> None:
+    monkeypatch.setattr("mainstem.services.background.Background.wake", lambda self: None)
+    tried = []
+    monkeypatch.setattr(metadata_compaction, "run", lambda ctx, if_due: tried.append(ctx) or [])
+    commit(tended(with_files), 2 * metadata_overdue.TIMES + 4)
+    assert len(tried) == 3
+
+
+def test_beside_another_engine_the_metadata_table_is_compacted_all_the_same(with_files, monkeypatch) -> None:
+    monkeypatch.setattr(other_engines, "is_ours", lambda storage, name: False)
+    commit(tended(with_files), 6)
+    idle()
+    assert actions(with_files) == {"deltacommit": 6}
+    assert metadata_compactions(with_files) >= 1
+
+
+def test_a_metadata_table_that_is_made_while_a_writer_runs_is_tended_by_its_thread(path: Path) -> None:
+    table = tended(path)
+    commit(table)
+    mainstem.open_table(path).create_index("files")
+    commit(table, 3)
+    idle()
+    assert metadata_compactions(path) >= 1

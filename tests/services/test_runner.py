@@ -203,25 +203,27 @@ def test_one_job_plans_and_another_executes(path: Path) -> None:
         ("hoodie.log.compaction.inline=true", "log-compact", ""),
         ("hoodie.log.compaction.enable=true", "", "log-compact"),
         ("hoodie.datasource.compaction.async.enable=true", "", "compact vectors"),
-        ("hoodie.mainstem.services=on", "", "compact clean archive vectors"),
+        ("hoodie.mainstem.services=on", "", "compact clean metadata archive vectors"),
         (
             "hoodie.mainstem.services=on hoodie.compact.inline=true", "compact",
-            "clean archive vectors",
+            "clean metadata archive vectors",
         ),
         (
             "hoodie.mainstem.services=on hoodie.clean.async=false", "clean",
-            "compact archive vectors",
+            "compact metadata archive vectors",
         ),
         (
             "hoodie.mainstem.services=on clean.async.enabled=false", "",
-            "compact archive vectors",
+            "compact metadata archive vectors",
         ),
         (
             "hoodie.mainstem.services=on hoodie.datasource.compaction.async.enable=false", "",
-            "clean archive vectors",
+            "clean metadata archive vectors",
         ),
         ("hoodie.mainstem.services=on hoodie.table.services.enabled=false", "", ""),
         ("hoodie.compact.inline=true hoodie.table.services.enabled=false", "", ""),
+        ("hoodie.table.metadata.partitions=files", "", ""),
+        ("hoodie.table.metadata.partitions=files hoodie.mainstem.services=off", "metadata", ""),
     ],
 )  # fmt: skip
 def test_commits_run_or_wake_only_what_was_asked_for(given: str, after: str, beside: str) -> None:

@@ -60,11 +60,12 @@ from mainstem.metadata.metadata_partitions import (
 )
 from mainstem.metadata.records.flat_rows import SCHEMAS
 from mainstem.metadata.records.keyed_rows import KeyedRows
+from mainstem.metadata.records.listed_rows import ListedRows
 from mainstem.options import record_index_groups
 from mainstem.storage import paths
 
 #: file group, content of its rows, and the rows; no rows for a group that only must exist
-GroupRows = tuple[str, Content, pa.Table | KeyedRows]
+GroupRows = tuple[str, Content, pa.Table | KeyedRows | ListedRows]
 #: values and record keys of the same rows
 Columns = tuple[pa.ChunkedArray, pa.ChunkedArray]
 _A_PAIR = pair_rows(pa.array([""]))

@@ -31,14 +31,18 @@ from mainstem.metadata.commits.key_rows import (
 from mainstem.metadata.commits.known_groups import KnownGroups
 from mainstem.metadata.commits.partition_statistics import partition_stats
 from mainstem.metadata.derive.index_rows import bloom_rows_of_files, files_rows, removed_blooms
-from mainstem.metadata.derive.statistics_rows import removed_stats, stats_rows
+from mainstem.metadata.derive.statistics_rows import few_stats_rows, removed_stats, stats_rows
 from mainstem.metadata.index_definitions import Definition, Definitions, read_definitions
 from mainstem.metadata.metadata_partitions import COLUMN_STATS, FILES, Content, Kind, file_id, kind_of
-from mainstem.metadata.records.flat_rows import SCHEMAS, encode, encode_keyed
+from mainstem.metadata.records.flat_rows import SCHEMAS, encode, encode_keyed, encode_listed
 from mainstem.metadata.records.keyed_rows import KeyedRows
+from mainstem.metadata.records.listed_rows import ListedRows
 from mainstem.metadata.records.row_keys import file_groups
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
+
+#: up to so many rows of statistics are made as lists
+_LISTED = 256
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,7 @@ class Maintained:
 
 def action_rows(
     action: Action, maintained: Maintained
-) -> Iterator[tuple[str, str, Content, pa.Table | KeyedRows]]:
+) -> Iterator[tuple[str, str, Content, pa.Table | KeyedRows | ListedRows]]:
     """(partition, file group, content, rows) of every file group that the action touches.
 
     Raises ``CorruptTable`` for a partition that readers use but that has no files.
@@ -137,6 +141,8 @@ def encoded_rows(action: Action, maintained: Maintained, schema: str) -> Iterato
         before = (partition, content)
         if isinstance(rows, KeyedRows):
             together.append((group, rows))
+        elif isinstance(rows, ListedRows):
+            yield EncodedRows(partition, (group,), *encode_listed(content, rows, schema), (0, rows.num_rows))
         else:
             yield EncodedRows(partition, (group,), *encode(content, rows, schema), (0, rows.num_rows))
     yield from flushed()
@@ -149,6 +155,15 @@ def by_group(groups: tuple[str, ...], content: Content, rows: pa.Table) -> Itera
         yield groups[number], content, rows.filter(pc.equal(numbers, number))
 
 
+def few_by_group(groups: tuple[str, ...], content: Content, rows: ListedRows) -> Iterator[GroupRows]:
+    """``by_group`` for rows as lists."""
+    places: dict[int, list[int]] = {}
+    for place, number in enumerate(file_groups(pa.array(rows.columns["key"]), len(groups)).tolist()):
+        places.setdefault(number, []).append(place)
+    for number in sorted(places):
+        yield groups[number], content, rows.take(places[number])
+
+
 def _files(action: Action, partition: str, groups: tuple[str, ...]) -> Iterator[GroupRows]:
     yield groups[0], Content.FILES, files_rows(action.changes.added, action.changes.deleted)
 
@@ -158,6 +173,9 @@ def _column_stats(action: Action, partition: str, groups: tuple[str, ...]) -> It
     columns = [] if definition is None else list(definition.fields)
     version = action.definitions.stats_version(COLUMN_STATS, action.config.version)
     found = [(p, name, ranges) for (p, name), ranges in action.ranges.items()]
+    if not action.changes.deleted and sum(len(ranges) for _, _, ranges in found) <= _LISTED:
+        yield from few_by_group(groups, Content.STATS, few_stats_rows(found, version=version))
+        return
     deleted = action.changes.deleted.items()
     gone = [removed_stats(p, names, columns, version=version) for p, names in deleted]
     rows = pa.concat_tables([stats_rows(found, version=version), *gone])

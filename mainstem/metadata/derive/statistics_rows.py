@@ -22,16 +22,22 @@ from mainstem.metadata.derive.expression_functions import Expression
 from mainstem.metadata.derive.short_bounds import lower_bound, upper_bound
 from mainstem.metadata.metadata_partitions import Content, in_keys
 from mainstem.metadata.records.flat_rows import SCHEMAS
+from mainstem.metadata.records.listed_rows import ListedRows
 from mainstem.metadata.records.row_keys import (
     V2,
     column_stats_keys,
     expression_partition_keys,
+    file_hash,
+    name_hash,
+    partition_hash,
     partition_stats_keys,
 )
-from mainstem.metadata.records.typed_bounds import NULL_TYPE, Storing, packed, storing
+from mainstem.metadata.records.typed_bounds import NULL_TYPE, Storing, packed, packed_plainly, storing
 
 _FILE, _PARTITION = 3, 6
 _SCHEMA = SCHEMAS[Content.STATS]
+#: partition, what the row is of, and the column's range
+_Entry = tuple[str, str, Range]
 
 
 def column_stats_rows(
@@ -55,9 +61,26 @@ def column_stats_rows(
 
 def stats_rows(files: Iterable[tuple[str, str, Sequence[Range]]], *, version: str = V2) -> pa.Table:
     """Rows of ``column_stats`` for many files: (partition, file name, ranges of its columns)."""
-    entries = [(p, file, s) for p, file, ranges in files for r in ranges if (s := _storable(r, version))]
-    keys = column_stats_keys(_names(entries), _texts(e[0] for e in entries), _texts(e[1] for e in entries))
-    return _table(keys, entries, _FILE, version, tight=False)
+    entries = _of_files(files, version)
+    return _table(_file_keys(entries), entries, _FILE, version, tight=False)
+
+
+def few_stats_rows(
+    files: Iterable[tuple[str, str, Sequence[Range]]], *, version: str = V2
+) -> ListedRows:
+    """``stats_rows`` of a few files, as lists."""
+    entries = _of_files(files, version)
+    hashes = {file: file_hash(file) for _, file, _ in entries}
+    keys = [name_hash(r.column) + partition_hash(p) + hashes[file] for p, file, r in entries]
+    return _listed(keys, entries, _FILE, version, tight=False)
+
+
+def _of_files(files: Iterable[tuple[str, str, Sequence[Range]]], version: str) -> list[_Entry]:
+    return [(p, file, s) for p, file, ranges in files for r in ranges if (s := _storable(r, version))]
+
+
+def _file_keys(entries: Sequence[_Entry]) -> pa.Array:
+    return column_stats_keys(_names(entries), _texts(e[0] for e in entries), _texts(e[1] for e in entries))
 
 
 def partition_stats_rows(
@@ -107,8 +130,7 @@ def removed_stats(
 ) -> pa.Table:
     """Tombstones in ``column_stats`` for removed files."""
     entries = [(partition, f, Range(c, pa.null(), None, None, 0, 0)) for f in sorted(files) for c in columns]
-    keys = column_stats_keys(_names(entries), _texts(e[0] for e in entries), _texts(e[1] for e in entries))
-    return _deleted(_table(keys, entries, _FILE, version, tight=False))
+    return _deleted(_table(_file_keys(entries), entries, _FILE, version, tight=False))
 
 
 def removed_partition_stats(gone: Iterable[tuple[str, str]], *, version: str = V2) -> pa.Table:
@@ -197,41 +219,36 @@ def _texts(texts: Iterable[str]) -> pa.Array:
 
 
 def _table(
-    keys: pa.Array,
-    entries: Sequence[tuple[str, str, Range]],
-    row_type: int,
-    version: str,
-    *,
-    tight: bool,
+    keys: pa.Array, entries: Sequence[_Entry], row_type: int, version: str, *, tight: bool
 ) -> pa.Table:
+    listed = _listed([""] * len(entries), entries, row_type, version, tight=tight)
+    return listed.table(_SCHEMA).set_column(0, _SCHEMA.field(0), keys)
+
+
+def _listed(
+    keys: Sequence[str], entries: Sequence[_Entry], row_type: int, version: str, *, tight: bool
+) -> ListedRows:
     count, ranges = len(entries), [r for _, _, r in entries]
     how = [_storing(r, version, typed=row_type == _PARTITION and not tight) for r in ranges]
-    kinds = pa.array([s.kind for s in how], pa.int8())
-    columns = [
-        keys,
-        pa.array([row_type] * count, pa.int32()),
-        _texts(file for _, file, _ in entries),
-        _names(entries),
-        kinds,
-        _packed([r.low for r in ranges], ranges, how),
-        kinds,
-        _packed([r.high for r in ranges], ranges, how),
-        *(pa.array(column, pa.int64()) for column in _numbers(ranges)),
-        pa.array([False] * count, pa.bool_()),
-        pa.array([tight] * count, pa.bool_()),
-        pa.array([s.ordinal for s in how], pa.int32()),
-        pa.array([s.type_info for s in how], pa.string()),
-    ]
-    return pa.table(columns, _SCHEMA)
-
-
-def _numbers(ranges: Sequence[Range]) -> list[list[int]]:
-    return [
-        [r.rows for r in ranges],
-        [r.nulls for r in ranges],
-        [r.size for r in ranges],
-        [r.plain_size for r in ranges],
-    ]
+    kinds = [s.kind for s in how]
+    return ListedRows({
+        "key": keys,
+        "type": [row_type] * count,
+        "file": [file for _, file, _ in entries],
+        "column": [r.column for r in ranges],
+        "min_kind": kinds,
+        "min": _packed([r.low for r in ranges], ranges, how),
+        "max_kind": kinds,
+        "max": _packed([r.high for r in ranges], ranges, how),
+        "value_count": [r.rows for r in ranges],
+        "null_count": [r.nulls for r in ranges],
+        "total_size": [r.size for r in ranges],
+        "total_uncompressed_size": [r.plain_size for r in ranges],
+        "deleted": [False] * count,
+        "tight": [tight] * count,
+        "ordinal": [s.ordinal for s in how],
+        "type_info": [s.type_info for s in how],
+    })  # fmt: skip
 
 
 def _storing(found: Range, version: str, *, typed: bool) -> Storing:
@@ -242,7 +259,9 @@ def _storing(found: Range, version: str, *, typed: bool) -> Storing:
     return replace(how, kind=0) if found.low is None else how
 
 
-def _packed(values: Sequence[Any], ranges: Sequence[Range], how: Sequence[Storing]) -> pa.Array:
+def _packed(
+    values: Sequence[Any], ranges: Sequence[Range], how: Sequence[Storing]
+) -> list[bytes | None]:
     """All values as bytes; values of one type are packed together."""
     made: list[bytes | None] = [None] * len(values)
     places: dict[pa.DataType, list[int]] = {}
@@ -250,10 +269,11 @@ def _packed(values: Sequence[Any], ranges: Sequence[Range], how: Sequence[Storin
         if value is not None:
             places.setdefault(r.type, []).append(at)
     for kind, alike in places.items():
-        stored = packed(typed_values([values[n] for n in alike], kind), how[alike[0]]).to_pylist()
+        some, stores = [values[n] for n in alike], how[alike[0]]
+        stored = packed_plainly(some, kind, stores) or packed(typed_values(some, kind), stores).to_pylist()
         for place, data in zip(alike, stored, strict=True):
             made[place] = data
-    return pa.array(made, pa.binary())
+    return made
 
 
 def typed_values(values: Sequence[Any], kind: pa.DataType) -> pa.Array:

@@ -22,8 +22,10 @@ from mainstem.formats.avro_rows import zigzag
 from mainstem.formats.avro_schema import AvroType
 from mainstem.metadata.metadata_partitions import ALL_PARTITIONS, Content
 from mainstem.metadata.records.encoding_few import FEW, encode_few, values_in_order
+from mainstem.metadata.records.encoding_few import encode_listed as encode_lists
 from mainstem.metadata.records.file_ids import fields_of
 from mainstem.metadata.records.keyed_rows import KeyedRows
+from mainstem.metadata.records.listed_rows import ListedRows
 from mainstem.metadata.records.record_schema import TYPES, WRAPPED, RecordSchema, parse_record_schema
 from mainstem.metadata.records.typed_bounds import ARRAY, typed
 from mainstem.metadata.records.value_layout import lay_out
@@ -47,6 +49,13 @@ def encode_rows(
     if content == Content.RECORDS:
         columns |= fields_of(columns["file_id"].cast(pa.string()))
     return keys.cast(pa.binary()), _values(content, keys, columns, layout, file_name)
+
+
+def encode_listed(content: Content, rows: ListedRows, schema_text: str) -> Encoded:
+    """Keys and values of one or more ``rows``, sorted by key."""
+    keys, values = encode_lists(content, rows, schema_text)
+    _check_once(keys)
+    return keys, values
 
 
 def encode_keyed(content: Content, groups: Sequence[KeyedRows], schema_text: str) -> Encoded:

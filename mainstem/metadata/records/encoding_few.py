@@ -1,12 +1,13 @@
-"""Encodes a few rows of the metadata table row by row, into the same bytes as ``encoding`` does by columns.
+"""Encodes a few rows of the metadata table by lists, into the same bytes as ``encoding`` does by columns.
 
 A small commit adds a few rows to each file group of the metadata table; setting up columns would cost more
-than the rows. Writers are built once per schema, content and file name.
+than the rows. A field's values become pieces of bytes, of equal values one piece, and the pieces of each row
+are joined. What makes the pieces is built once per schema, content and file name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -14,18 +15,20 @@ import pyarrow as pa
 
 from mainstem.errors import Invalid
 from mainstem.formats.avro_put import missing
-from mainstem.formats.avro_rows import Writer, writer_of, zigzag
+from mainstem.formats.avro_rows import writer_of, zigzag
 from mainstem.formats.avro_schema import AvroType
 from mainstem.metadata.metadata_partitions import ALL_PARTITIONS, Content
 from mainstem.metadata.records.file_ids import ID_FIELDS, id_fields
+from mainstem.metadata.records.listed_rows import ListedRows
 from mainstem.metadata.records.record_schema import TYPES, parse_record_schema
 from mainstem.metadata.records.typed_bounds import ARRAY, BOOLEAN, BYTES, DECIMAL, DOUBLE, FLOAT, STRING
 from mainstem.metadata.records.value_layout import lay_out
 
 #: up to this many rows, this is faster than columns
 FEW = 64
-Row = dict[str, Any]
-Put = Callable[[Row, bytearray], None]
+Columns = dict[str, Sequence[Any]]
+#: makes the pieces of one field, or of several, of each row
+Part = Callable[[Columns], list[bytes]]
 
 
 def encode_few(
@@ -35,56 +38,70 @@ def encode_few(
 
     Does not check for repeated keys; the caller does.
     """
-    made = sorted(_pairs(content, rows, schema_text, file_name))
-    return tuple(pa.array(column, pa.binary()) for column in zip(*made, strict=True))
+    return _in_order(_pairs(content, _lists(rows), schema_text, file_name))
+
+
+def encode_listed(content: Content, rows: ListedRows, schema_text: str) -> tuple[pa.Array, pa.Array]:
+    """``encode_few`` for rows that are lists already."""
+    return _in_order(_pairs(content, dict(rows.columns), schema_text, None))
+
+
+def _in_order(made: Iterable[tuple[bytes, bytes]]) -> tuple[pa.Array, pa.Array]:
+    keys, values = zip(*sorted(made), strict=True)
+    return pa.array(keys, pa.binary()), pa.array(values, pa.binary())
+
+
+def _lists(rows: pa.Table) -> Columns:
+    return {name: rows.column(name).to_pylist() for name in rows.column_names}
 
 
 def values_in_order(content: Content, rows: pa.Table, schema_text: str) -> pa.Array:
     """The values of ``rows``, in their order; for all contents except ``files``."""
-    return pa.array([value for _, value in _pairs(content, rows, schema_text, None)], pa.binary())
+    return pa.array([value for _, value in _pairs(content, _lists(rows), schema_text, None)], pa.binary())
 
 
 def _pairs(
-    content: Content, rows: pa.Table, schema_text: str, file_name: str | None
-) -> list[tuple[bytes, bytes]]:
-    found, columns = rows.to_pylist(), frozenset(rows.column_names)
+    content: Content, columns: Columns, schema_text: str, file_name: str | None
+) -> Iterable[tuple[bytes, bytes]]:
     if content == Content.FILES:
-        found = _grouped_files(found)
+        columns = _grouped_files(columns)
     elif content == Content.RECORDS:
-        found, columns = [row | id_fields(row["file_id"]) for row in found], columns | ID_FIELDS
-    write = _writer(content, columns, schema_text, file_name)
-    made = []
-    for row in found:
-        out = bytearray()
-        write(row, out)
-        made.append((row["key"].encode(), bytes(out)))
-    return made
+        columns |= _id_columns(columns["file_id"])
+    values = _encoder(content, frozenset(columns), schema_text, file_name)
+    return zip([key.encode() for key in columns["key"]], values(columns), strict=True)
 
 
-def _grouped_files(rows: list[Row]) -> list[Row]:
+def _id_columns(texts: Sequence[str]) -> Columns:
+    found = [id_fields(text) for text in texts]
+    return {name: [fields[name] for fields in found] for name in ID_FIELDS}
+
+
+def _grouped_files(rows: Columns) -> Columns:
     """Group the rows of each key into one map, sorted by name; a row without a name makes an empty map."""
-    maps: dict[str, list[tuple[str, Row]]] = {}
-    for row in rows:
-        entries = maps.setdefault(row["key"], [])
-        if row["name"] is not None:
-            entries.append((row["name"], {"size": row["size"], "isDeleted": row["deleted"]}))
+    maps: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+    for key, name, size, deleted in zip(
+        rows["key"], rows["name"], rows["size"], rows["deleted"], strict=True
+    ):
+        entries = maps.setdefault(key, [])
+        if name is not None:
+            entries.append((name, {"size": size, "isDeleted": deleted}))
     all_type, one_type = TYPES[Content.FILES]
-    return [
-        {"key": key, "type": all_type if key == ALL_PARTITIONS else one_type,
-         "files": sorted(entries, key=lambda entry: entry[0].encode())}
-        for key, entries in maps.items()
-    ]  # fmt: skip
+    return {
+        "key": list(maps),
+        "type": [all_type if key == ALL_PARTITIONS else one_type for key in maps],
+        "files": [sorted(entries, key=lambda entry: entry[0].encode()) for entries in maps.values()],
+    }
 
 
-# ---------------------------------------------------------------------------------------- writers
+# ------------------------------------------------------------------------------------------- pieces
 
 
 class _Parts:
-    """The parts of a row, in order; consecutive constants are joined."""
+    """The parts of a row, in order; constants are put before the part that follows them."""
 
     def __init__(self, columns: frozenset[str]) -> None:
         self.columns = columns
-        self._puts: list[Put] = []
+        self._parts: list[Part] = []
         self._constant = b""
 
     def constant(self, data: bytes) -> None:
@@ -96,65 +113,79 @@ class _Parts:
         self.constant(bytes((kind.null_tag,)))
 
     def column(self, kind: AvroType, name: str, column: str) -> None:
-        write = writer_of(kind, name)
-        self._add(lambda row, out: write(row[column], out))
+        write, prefix = writer_of(kind, name), self._before()
+
+        def piece(value: Any) -> bytes:
+            out = bytearray(prefix)
+            write(value, out)
+            return bytes(out)
+
+        if kind.kind in ("map", "record", "array"):
+            self._parts.append(lambda columns: [piece(value) for value in columns[column]])
+        else:
+            self._parts.append(lambda columns: _each(columns[column], piece))
 
     def union(self, which: str, known: tuple[int, ...]) -> None:
-        self._add(_union_put(which, known))
+        prefix = self._before()
+
+        def piece(value: tuple[int, bytes | None]) -> bytes:
+            return prefix + _branch(*value, known)
+
+        self._parts.append(
+            lambda columns: _each(zip(columns[f"{which}_kind"], columns[which], strict=True), piece)
+        )
 
     def value_type(self, kind: AvroType, name: str) -> None:
-        self._add(_value_type_put(writer_of(kind, name)))
+        write, prefix = writer_of(kind, name), self._before()
 
-    def _add(self, put: Put) -> None:
+        def piece(value: tuple[int | None, str | None]) -> bytes:
+            out = bytearray(prefix)
+            write(None if value[0] is None else {"typeOrdinal": value[0], "additionalInfo": value[1]}, out)
+            return bytes(out)
+
+        self._parts.append(
+            lambda columns: _each(zip(columns["ordinal"], columns["type_info"], strict=True), piece)
+        )
+
+    def _before(self) -> bytes:
         data, self._constant = self._constant, b""
-        if data:
-            self._puts.append(lambda row, out: out.extend(data))
-        self._puts.append(put)
+        return data
 
-    def whole(self) -> Put:
-        puts, rest = self._puts, self._constant
+    def whole(self) -> Part:
+        parts, rest = self._parts, self._constant
 
-        def write(row: Row, out: bytearray) -> None:
-            for put in puts:
-                put(row, out)
-            out += rest
+        def values(columns: Columns) -> list[bytes]:
+            last = [rest] * len(columns["key"])
+            return [b"".join(row) for row in zip(*(part(columns) for part in parts), last, strict=True)]
 
-        return write
+        return values
+
+
+def _each(values: Iterable[Any], piece: Callable[[Any], bytes]) -> list[bytes]:
+    """The piece of each value, made once of equal ones; there are no floats among them."""
+    values = list(values)
+    made = {value: piece(value) for value in dict.fromkeys(values)}
+    return [made[value] for value in values]
 
 
 @lru_cache(maxsize=64)
-def _writer(content: Content, columns: frozenset[str], schema_text: str, file_name: str | None) -> Put:
+def _encoder(content: Content, columns: frozenset[str], schema_text: str, file_name: str | None) -> Part:
     parts = _Parts(columns)
     lay_out(content, parse_record_schema(schema_text), file_name, parts)
     return parts.whole()
 
 
-def _value_type_put(write: Writer) -> Put:
-    def put(row: Row, out: bytearray) -> None:
-        ordinal = row["ordinal"]
-        found = {"typeOrdinal": ordinal, "additionalInfo": row["type_info"]}
-        write(None if ordinal is None else found, out)
-
-    return put
-
-
-def _union_put(which: str, known: tuple[int, ...]) -> Put:
-    """Writes branch number and wrapped value; ``typed_bounds`` defines the bytes of each kind."""
-
-    def put(row: Row, out: bytearray) -> None:
-        kind, value = row[f"{which}_kind"], row[which]
-        if kind not in known or kind == ARRAY:
-            raise Invalid(f"a statistics value of kind {kind}, which this schema does not have")
-        out += zigzag(known.index(kind))
-        if kind == 0:
-            return
-        if value is None:
-            raise Invalid(f"a statistics value of kind {kind} that is null")
-        if kind in (BYTES, STRING, DECIMAL):
-            out += zigzag(len(value)) + value
-        elif kind in (BOOLEAN, FLOAT, DOUBLE):
-            out += value
-        else:
-            out += zigzag(int.from_bytes(value, "little", signed=True))
-
-    return put
+def _branch(kind: int, value: bytes | None, known: tuple[int, ...]) -> bytes:
+    """Branch number and wrapped value of a bound; ``typed_bounds`` defines the bytes of each kind."""
+    if kind not in known or kind == ARRAY:
+        raise Invalid(f"a statistics value of kind {kind}, which this schema does not have")
+    branch = zigzag(known.index(kind))
+    if kind == 0:
+        return branch
+    if value is None:
+        raise Invalid(f"a statistics value of kind {kind} that is null")
+    if kind in (BYTES, STRING, DECIMAL):
+        return branch + zigzag(len(value)) + value
+    if kind in (BOOLEAN, FLOAT, DOUBLE):
+        return branch + value
+    return branch + zigzag(int.from_bytes(value, "little", signed=True))

@@ -32,9 +32,10 @@ from mainstem.metadata.metadata_partitions import Content
 from mainstem.metadata.records import encoding
 from mainstem.metadata.records.decoding import decode_rows
 from mainstem.metadata.records.keyed_rows import KeyedRows
+from mainstem.metadata.records.listed_rows import ListedRows
 from mainstem.metadata.records.record_schema import schema_of_version
 
-__all__ = ["SCHEMAS", "decode", "encode", "encode_keyed", "schema_of_version"]
+__all__ = ["SCHEMAS", "decode", "encode", "encode_keyed", "encode_listed", "schema_of_version"]
 
 _KEY = pa.field("key", pa.string(), nullable=False)
 _DELETED = pa.field("deleted", pa.bool_(), nullable=False)
@@ -113,6 +114,11 @@ def encode(
     if missing:
         raise Invalid(f"rows of metadata without the columns {', '.join(missing)}")
     return encoding.encode_rows(content, rows.select(SCHEMAS[content].names), schema_text, file_name)
+
+
+def encode_listed(content: Content, rows: ListedRows, schema_text: str) -> tuple[pa.Array, pa.Array]:
+    """``encode`` for a few rows (one or more) as lists."""
+    return encoding.encode_listed(content, rows, schema_text)
 
 
 def encode_keyed(

@@ -23,8 +23,11 @@ version.
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -75,6 +78,7 @@ _MEANINGS = {
 # V1's wrappers where they differ from V2's; times and timestamps are plain longs in both.
 _V1 = {"decimal": DECIMAL, "date": DATE}
 _BYTES_OF_DECIMAL_MAX = 16
+_DOUBLE = struct.Struct("<d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +146,18 @@ def packed(values: pa.Array, how: Storing) -> pa.Array:
     if how.kind == BOOLEAN:
         plain = plain.cast(pa.uint8())
     return _as_bytes(plain, _WIDTHS.get(how.kind, 1))
+
+
+def packed_plainly(values: Sequence[Any], kind: pa.DataType, how: Storing) -> list[bytes] | None:
+    """``packed`` for a few plain values of this type, none of them null; None for types that need Arrow."""
+    if how.kind == STRING:
+        return [value.encode() for value in values]
+    if how.kind in (INT, LONG) and pa.types.is_integer(kind):
+        width = _WIDTHS[how.kind]
+        return [value.to_bytes(width, "little", signed=True) for value in values]
+    if how.kind == DOUBLE:
+        return [_DOUBLE.pack(value) for value in values]
+    return None
 
 
 def _as_bytes(values: pa.Array, width: int) -> pa.Array:

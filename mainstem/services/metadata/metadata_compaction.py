@@ -52,6 +52,7 @@ from mainstem.services.compaction import Compaction, ended
 from mainstem.services.compaction_plan import measured
 from mainstem.services.executor import Execution, publish_end, publish_plan
 from mainstem.services.metadata.metadata_compaction_at_once import AtOnce
+from mainstem.services.metadata.metadata_growth import is_worth_it
 from mainstem.services.metadata.metadata_merge import COMPACTIONS, base_name, base_stat, is_new
 from mainstem.services.metadata.metadata_state import OF_METADATA
 from mainstem.services.planned_files import make_file
@@ -61,7 +62,7 @@ from mainstem.storage.protocol import Storage
 from mainstem.storage.side_by_side import side_by_side
 from mainstem.timeline.active import ActiveTimeline, load_timeline
 from mainstem.timeline.commit_metadata import CompactionStat
-from mainstem.timeline.compaction_trigger import is_due, pending
+from mainstem.timeline.compaction_trigger import pending
 from mainstem.timeline.instant import COMMIT, COMPACTION, INFLIGHT, REQUESTED
 from mainstem.timeline.plans import (
     CompactionOperation,
@@ -93,7 +94,7 @@ def run(ctx: WriterContext, *, if_due: bool = True) -> list[Compaction]:
 
 def is_due_on(ctx: WriterContext, own: ActiveTimeline) -> bool:
     """Whether ``run`` may have something to do; ``own``: the metadata table's timeline."""
-    return bool(pending(own)) or is_due(own, _options(ctx), ctx.publisher.now())
+    return bool(pending(own)) or is_worth_it(ctx, own, _options(ctx))
 
 
 def _trouble(ctx: WriterContext) -> AbstractContextManager[None]:
@@ -124,7 +125,7 @@ def schedule(ctx: WriterContext, *, if_due: bool = True) -> str | None:
         own = _own(ctx)
         if not own.names or pending(own):
             return None
-        if if_due and not is_due(own, _options(ctx), ctx.publisher.now()):
+        if if_due and not is_worth_it(ctx, own, _options(ctx)):
             return None
         return _schedule(ctx, if_due)
 
@@ -138,7 +139,7 @@ def at_once(ctx: WriterContext, *, if_due: bool = True) -> Compaction | None:
         options = _options(ctx)
 
         def due(timeline: ActiveTimeline) -> bool:
-            return not if_due or is_due(timeline, options, ctx.publisher.now())
+            return not if_due or is_worth_it(ctx, timeline, options)
 
         return AtOnce(ctx, lambda: _table(ctx), due).run() if due(own) else None
 
@@ -151,7 +152,7 @@ def _schedule(ctx: WriterContext, if_due: bool) -> str | None:
         table = _table(ctx)
         if table is None or pending(table.timeline):
             return None
-        if if_due and not is_due(table.timeline, options, ctx.publisher.now()):
+        if if_due and not is_worth_it(ctx, table.timeline, options):
             return None
         unsure = earliest_unsure(table)
         until = None if unsure is None else before(unsure)

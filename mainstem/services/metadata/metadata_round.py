@@ -2,8 +2,8 @@
 
 Cleaning comes first, so that files which a compaction has just replaced stay for a while.
 
-As in Hudi (``HoodieBackedTableMetadataWriter.performTableServices``) every writer of the table runs them
-after the commit that makes one due.
+In Hudi (``HoodieBackedTableMetadataWriter.performTableServices``) every writer runs them after the commit
+that makes one due. Here they run beside commits where a thread may (``services.service_switches``).
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class MetadataDue:
         self._archive = metadata_archiving.options(properties)
         self._frees = Frees(self._clean)
 
-    def find(self, data: ActiveTimeline) -> bool:
-        """``data``: the data table's timeline."""
+    def find(self, data: ActiveTimeline, own: ActiveTimeline | None = None) -> bool:
+        """``data``: the data table's timeline; ``own``: the metadata table's, if it is known."""
         ctx = self._ctx
         if not has_metadata(ctx.newest_properties.raw):
             return False
-        own, now = ctx.publisher.metadata_seen(), ctx.publisher.now()
+        own, now = own or ctx.publisher.metadata_seen(), ctx.publisher.now()
         if not own.names:
             return False
         if metadata_compaction.is_due_on(ctx, own) or metadata_cleaning.pending(own):
