@@ -14,6 +14,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from benchmarks import Missing
+from benchmarks.bare_commit import BareCommits
 from benchmarks.data import KEY, ORDERING, SCHEMA
 
 BUCKETS = 8
@@ -223,8 +224,13 @@ class _BareWriter:
         """Nothing is shared."""
 
 
+def _bare_commits() -> BareCommits:
+    return BareCommits(Mainstem())
+
+
 SYSTEMS = {
     "bare": Bare,
+    "bare-commit": _bare_commits,
     "mainstem": lambda: Mainstem(),
     "mainstem-nosync": lambda: Mainstem(fsync=False),
     "mainstem-exclusive": lambda: Mainstem(exclusive=True),

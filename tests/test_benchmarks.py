@@ -13,6 +13,7 @@ import pytest
 from benchmarks import bound, compaction, data, flink, locks, read_tables, row
 from benchmarks.race import race
 from benchmarks.report import finish, markdown, table
+from benchmarks.systems import BUCKETS, SYSTEMS
 from tests.servers.zookeeper import ZooKeeperServer
 
 
@@ -54,6 +55,18 @@ def test_a_race_of_two_processes_counts_commits_and_finds_every_key_once() -> No
     result = race("mainstem-nosync", 2, rows=20, seconds=0.5)
     assert result.aborts == 0 and result.rows == 20
     assert len(result.commits) == 2 and len(result.latencies) == sum(result.commits)
+
+
+def test_a_bare_commit_makes_the_files_of_one_of_ours_and_takes_away_what_it_takes_away(tmp_path) -> None:
+    system = SYSTEMS["bare-commit"]()
+    system.create(tmp_path / "t")
+    pattern = {f.name: f.stat().st_size for f in (tmp_path / "t/pattern").iterdir()}
+    writer = system.open(tmp_path / "t")
+    for _ in range(2):
+        writer.upsert(data.repeated(100, version=0))
+    made = [f for f in (tmp_path / "t").rglob("*") if f.is_file() and "pattern" not in f.parts]
+    assert len(made) == 2 * (3 + BUCKETS), "requested, inflight and completed file, and a log file per bucket"
+    assert sum(f.stat().st_size for f in made) == 2 * sum(pattern.values())
 
 
 def test_a_read_table_holds_base_files_and_logs_that_a_snapshot_merges(tmp_path):
