@@ -38,6 +38,7 @@ from mainstem.services.shared_file_names import warn_of_shared_names
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline
+from mainstem.timeline.clustering_plans import load_clustering_plan
 from mainstem.timeline.instant import (
     CLUSTERING,
     COMPACTION,
@@ -242,12 +243,10 @@ class DueGroups:
     def now(self, options: CompactionOptions) -> tuple[TableState, list[PlannedGroup]]:
         """The table's state at this moment, and its groups in the strategy's order; [] if there are none.
 
-        It leaves out replaced groups and those in a pending compaction or log compaction. Raises
-        ``Unsupported`` while a clustering is pending, whose groups must not be compacted.
+        It leaves out replaced groups and those in a pending compaction, log compaction or clustering. Raises
+        ``CorruptTable`` for a clustering's plan that does not read.
         """
         state, files = self._listing.now()
-        why = ": its file groups must not be compacted, and mainstem does not read its plan"
-        refuse_clusterings(state, why)
         services = _services(state.timeline)
         stale = self._listing.grown if services == self._services else set(files)
         self._services = services
@@ -299,21 +298,25 @@ def _services(timeline: ActiveTimeline) -> set[str]:
     return {name for name in timeline.names if not name.endswith(suffixes)}
 
 
-def refuse_clusterings(state: TableState, why: str) -> None:
-    """Raises ``Unsupported`` while a clustering is pending; ``why`` goes on after that."""
-    if any(i.action == CLUSTERING for i in state.timeline.pending):
-        raise Unsupported(
-            f"a clustering is pending{why}; let Hudi finish it or roll it back", table=state.storage.base
-        )
-
-
 def taken_groups(state: TableState) -> set[tuple[str, str]]:
-    """(partition, file id) of groups that are replaced or in a pending compaction or log compaction."""
+    """(partition, file id) of groups that are replaced or in a pending plan.
+
+    Raises ``Unsupported`` for a clustering that does not say which it takes.
+    """
     found = set(state.compactions) | state.replaced(None)
     for instant in state.timeline.pending:
         if instant.action == LOGCOMPACTION:
             plan = load_compaction_plan(state.storage, instant.requested, LOGCOMPACTION)
             found.update((operation.partition, operation.file_id) for operation in plan)
+        elif instant.action == CLUSTERING:
+            clustering = load_clustering_plan(state.storage, instant.requested)
+            if clustering is None:
+                raise Unsupported(
+                    f"the clustering {instant.requested} is pending, and its plan is empty: which file groups"
+                    " it takes is unknown; roll it back (mainstem rollback)",
+                    table=state.storage.base,
+                )
+            found |= clustering.taken
     return found
 
 

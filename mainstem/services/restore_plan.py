@@ -133,8 +133,8 @@ def _check_quiet(ctx: WriterContext, section: Section) -> None:
                 )
         elif instant.action == CLUSTERING:
             raise Unsupported(
-                f"the clustering {instant.requested} is pending, and mainstem does not read its plan; let"
-                " Hudi finish it or roll it back",
+                f"the clustering {instant.requested} is pending; execute it, or roll it back (mainstem"
+                " cluster, mainstem rollback)",
                 table=ctx.base,
             )
         elif instant.action in (CLEAN, RESTORE, ROLLBACK, INDEXING):

@@ -9,9 +9,16 @@ commits second finds it here, before its commit is published, and moves its rows
 
 After ``_ROUNDS_MAX`` rounds, which need as many commits in the time of one, files are read under the lock.
 
-What is not moved yet: rows that were appended to a file group which a clustering, or an overwrite of Java's,
-replaced meanwhile. That ends the transaction, as a clustering that is planned does: who executes it would
-leave out what comes after its plan.
+**File groups that were replaced.** If a clustering, or another engine's overwrite, replaced a file group that
+rows were appended to, or one that others placed keys in meanwhile, it does not help to know the files of each
+instant, in whatever order: a new look tells where all keys live by now, and rows move there
+(``PlacingAppender.move_home``). The new look knows of everything that completed before it, so that is done.
+
+**File groups that will be replaced.** Whoever executes a plan leaves out what comes after it, and Java's
+executors look for nothing at their end. So a writer that is about to complete in a file group of a pending
+clustering takes the plan back first, outside the lock, and publishes once the plan is gone from the timeline.
+It costs a rollback, once per plan; its executor finds it gone, and plans anew. Plans of other engines stay:
+theirs end their own writers there, and so they do ours (``Replaced``).
 """
 
 from __future__ import annotations
@@ -23,13 +30,15 @@ import pyarrow as pa
 
 from mainstem.layout.key_index import GroupOfKey
 from mainstem.storage import paths
-from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline
+from mainstem.timeline.clustering_plans import ClusteringPlan, load_clustering_plan
 from mainstem.timeline.commit_metadata import CommitMetadata
-from mainstem.timeline.instant import CLUSTERING
-from mainstem.timeline.plans import clustered_groups
+from mainstem.timeline.instant import CLUSTERING, REQUESTED, Instant
+from mainstem.timeline.plans import load_rollback_plan
 from mainstem.writers.conflicts import COMPACT, LOG_COMPACT, CompletedWrites, is_completed_write
+from mainstem.writers.context import WriterContext
 from mainstem.writers.placed_rows import PlacingAppender
+from mainstem.writers.rollback import condemned, execute_rollback, roll_back
 
 _ROUNDS_MAX = 10
 # They write keys anew that were there before.
@@ -43,7 +52,7 @@ class LookAgain:
 
 @dataclass(frozen=True)
 class Replaced:
-    """A decision: rows would be lost in file groups that are replaced; ``by``: what becomes of these."""
+    """A decision: rows would be lost in file groups that another engine is about to replace; ``by``: how."""
 
     by: str
 
@@ -51,54 +60,73 @@ class Replaced:
 class KeysPlacedMeanwhile:
     """Looks at each instant that completed since a transaction's ``KeyPlaces`` once."""
 
-    def __init__(
-        self, storage: Storage, instant: str, appender: PlacingAppender, history: str = paths.HISTORY
-    ) -> None:
-        self._storage = storage
+    def __init__(self, ctx: WriterContext, instant: str, appender: PlacingAppender) -> None:
+        self._ctx = ctx
+        self._storage = ctx.seams.storage
         self._appender = appender
-        self._writes = CompletedWrites(storage, instant, history)
+        self._writes = CompletedWrites(self._storage, instant, ctx.config.history)
         self._done = {instant}
         self._rounds = 0
+        #: file groups that instants replaced which ``_done`` has
+        self._replaced: set[GroupOfKey] = set()
 
     def move(self, timeline: ActiveTimeline) -> Replaced | None:
-        """Outside the lock: move the rows whose keys were placed meanwhile."""
+        """Outside the lock: move the rows whose keys were placed, or whose file groups replaced, meanwhile,
+        and take back plans that would leave rows out."""
         self._rounds += 1
-        for requested, metadata in self._unseen(timeline):
-            if (replaced := self._replaced(requested, metadata)) is not None:
-                return replaced
-            for place, path in self._added(metadata):
+        unseen = list(self._unseen(timeline))
+        added = [one for _, metadata in unseen for one in self._added(metadata)]
+        for _, metadata in unseen:
+            self._note(metadata)
+        if self._replaced.isdisjoint({*self._appender.appended_to, *(place for place, _ in added)}):
+            for place, path in added:
                 for keys in self._keys(place, path):
                     self._appender.give_way(place, keys)
-            self._done.add(requested)
-        return self._to_be_replaced(timeline)
+        else:
+            assert self._ctx.look_for_keys is not None
+            self._appender.move_home(self._ctx.look_for_keys(), self._replaced)
+            self._replaced.clear()
+        self._done.update(requested for requested, _ in unseen)
+        for requested, plan in self._plans(timeline):
+            if plan is None or not plan.ours:
+                return Replaced(f"the pending clustering {requested} of another engine replaces them")
+            self._withdraw(timeline, requested)
+        return None
 
-    def look(self, timeline: ActiveTimeline) -> LookAgain | Replaced | None:
+    def look(self, timeline: ActiveTimeline) -> LookAgain | None:
         """Under the lock: None if the transaction's rows lie where their keys are."""
         for requested, metadata in self._unseen(timeline):
-            if (replaced := self._replaced(requested, metadata)) is not None:
-                return replaced
             added = list(self._added(metadata))
             if added and (self._rounds < _ROUNDS_MAX or any(self._meets(*one) for one in added)):
                 return LookAgain()
+            self._note(metadata)
             self._done.add(requested)
-        return self._to_be_replaced(timeline)
+        replaced = not self._replaced.isdisjoint(self._appender.appended_to)
+        return LookAgain() if replaced or any(self._plans(timeline)) else None
 
-    def _replaced(self, requested: str, metadata: CommitMetadata) -> Replaced | None:
-        mine = self._appender.appended_to
-        gone = ((p, file_id) for p, ids in metadata.replaced.items() for file_id in ids)
-        return None if mine.isdisjoint(gone) else Replaced(f"the instant {requested} replaced them")
+    def _note(self, metadata: CommitMetadata) -> None:
+        self._replaced.update((p, file_id) for p, ids in metadata.replaced.items() for file_id in ids)
 
-    def _to_be_replaced(self, timeline: ActiveTimeline) -> Replaced | None:
+    def _plans(self, timeline: ActiveTimeline) -> Iterator[tuple[str, ClusteringPlan | None]]:
+        """Pending clusterings of file groups that rows were appended to; None: it does not say of which."""
         mine = self._appender.appended_to
         pending = (i.requested for i in timeline.pending if i.action == CLUSTERING) if mine else ()
         for requested in pending:
             try:
-                taken = clustered_groups(self._storage, requested)
+                plan = load_clustering_plan(self._storage, requested)
             except FileNotFoundError:
                 continue  # gone since the listing, or completed: then its replaced groups tell
-            if taken is None or not mine.isdisjoint(taken):
-                return Replaced(f"the pending clustering {requested} replaces them")
-        return None
+            if plan is None or not mine.isdisjoint(plan.taken):
+                yield requested, plan
+
+    def _withdraw(self, timeline: ActiveTimeline, requested: str) -> None:
+        rollback = condemned(self._storage, timeline).get(requested)
+        if rollback is None:
+            roll_back(self._ctx, Instant(requested, CLUSTERING, REQUESTED), own=True)
+            return
+        plan = load_rollback_plan(self._storage, rollback)  # of a process that may have died
+        if plan is not None:
+            execute_rollback(self._ctx, rollback, plan, shown=True)
 
     def _meets(self, place: GroupOfKey, path: str) -> bool:
         return any(self._appender.meets(place, keys) for keys in self._keys(place, path))

@@ -12,12 +12,17 @@ appended to the other writer's file group. A delete of a key that lies nowhere i
 reason. Where a put may take effect late, a file that was put and deleted may come back, and would belong to a
 completed instant: there, once the file is put, the transaction ends as ``KeyTaken``, and is written again.
 
-Memory: the rows of new keys, until the commit.
+A clustering may replace a file group that rows were appended to (``keys_placed_meanwhile`` finds that, too).
+Then ``move_home`` goes by a new look at where keys live: the log file goes, which nobody has seen, and its
+rows are appended where their keys live now, or become new keys where the clustering left them out as deleted.
+
+Memory: the rows of new keys, until the commit, and at most ``_KEPT_BYTES_MAX`` of the rows of known ones.
+Where there were more, ``move_home`` ends as ``KeyTaken``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -49,6 +54,8 @@ _KEY, _PARTITION, _FILE = META_FIELDS[2:5]
 _NOWHERE = 0
 # In memory, where Parquet takes a third or less: Hudi's files have 120 MiB at most.
 _FILE_BYTES_MAX = 256 * MIB
+# Rows of known keys are kept up to this size, in case that their file groups are replaced.
+_KEPT_BYTES_MAX = 128 * MIB
 
 
 class KeyTaken(RolledBack):
@@ -73,6 +80,10 @@ class KeyPlaces(Protocol):
 
     def keys_of(self, partition: str, path: str) -> Iterator[pa.Array]:
         """All keys of one data file, deleted ones included."""
+        ...
+
+    def is_replaced(self, place: GroupOfKey) -> bool:
+        """Whether the file group was replaced before this look."""
         ...
 
 
@@ -106,12 +117,12 @@ class _Encoder(BucketEncoder):
 
     def __init__(self, spec: WriteSpec, task: str, places: KeyPlaces, groups: _Groups) -> None:
         super().__init__(spec, task)
-        self._places = places
+        self.places = places
         self._groups = groups
 
     def _placed(self, keys: KeyColumns, codes: np.ndarray, partitions: list[str]) -> Placed:
         texts = keys.texts
-        if self._places.index.is_global:
+        if self.places.index.is_global:
             found = self._numbers(None, texts)
             codes, partitions = self._at_home(codes, partitions, found)
             return codes, partitions, found, len(self._groups)
@@ -126,7 +137,7 @@ class _Encoder(BucketEncoder):
     def _numbers(self, partition: str | None, texts: pa.Array) -> np.ndarray:
         """The number of each key's file group."""
         coded = texts.dictionary_encode()
-        at, places = self._places.find(partition, coded.dictionary)
+        at, places = self.places.find(partition, coded.dictionary)
         numbers = np.array([_NOWHERE, *map(self._groups.number, places)], np.int64)
         return numbers[at + 1][coded.indices.to_numpy()]
 
@@ -141,8 +152,8 @@ class _Encoder(BucketEncoder):
         at_home = np.where(found == _NOWHERE, codes, home[found])
         away = np.flatnonzero(at_home != codes)
         partitions = list(numbers)
-        if len(away) and self._places.index.moves:
-            raise _refused_move(self.spec, self._places.index, partitions[at_home[away[0]]])
+        if len(away) and self.places.index.moves:
+            raise _refused_move(self.spec, self.places.index, partitions[at_home[away[0]]])
         return at_home, partitions
 
 
@@ -172,6 +183,40 @@ class _Fresh:
         return pa.concat_arrays([pa.array([], pa.string()), *column.chunks])
 
 
+class _Kept:
+    """Rows that were appended to file groups with files of others, with what they were written by."""
+
+    def __init__(self) -> None:
+        self._slabs: list[tuple[WriteSpec, Slab]] = []
+        self._bytes = 0
+
+    def add(self, spec: WriteSpec, slab: Slab) -> None:
+        self._bytes += slab.rows.nbytes + slab.keys.nbytes
+        if self._bytes > _KEPT_BYTES_MAX:
+            self._slabs.clear()
+        else:
+            self._slabs.append((spec, slab))
+
+    @property
+    def whole(self) -> bool:
+        return self._bytes <= _KEPT_BYTES_MAX
+
+    def clear(self) -> None:
+        self._slabs.clear()
+
+    def take(self, buckets: Collection[Place]) -> list[tuple[WriteSpec, Slab]]:
+        """Those of these places, each with one place; they are kept no longer."""
+        taken, left = list[tuple[WriteSpec, Slab]](), list[tuple[WriteSpec, Slab]]()
+        for spec, slab in self._slabs:
+            going = np.array([place in buckets for place in slab.places])
+            taken += [(spec, _cut(slab, at)) for at in np.flatnonzero(going).tolist()]
+            if not going.all():
+                left.append((spec, _without(slab, going) if going.any() else slab))
+        self._slabs = left
+        self._bytes = sum(slab.rows.nbytes + slab.keys.nbytes for _, slab in left)
+        return taken
+
+
 class PlacingAppender(BulkInserter):
     """Writes rows to the file groups of their keys; see above."""
 
@@ -189,12 +234,13 @@ class PlacingAppender(BulkInserter):
         self.places = places
         self._random = random
         self._groups = _Groups()
-        self._encoder = _Encoder(spec, token.split("-", 1)[0], places, self._groups)
+        self._encoder = self._looking = _Encoder(spec, token.split("-", 1)[0], places, self._groups)
         self._fresh: list[_Fresh] = []
         #: numbers of log files of new keys
         self._filled: set[int] = set()
         #: deletes of keys that lie nowhere: partition, rows, keys
         self._gone: list[tuple[str, pa.Table, pa.Array]] = []
+        self._kept = _Kept()
 
     def file_id(self, partition: str, bucket: int) -> str:
         """The file group with this number."""
@@ -207,7 +253,6 @@ class PlacingAppender(BulkInserter):
 
     def _append(self, slab: Slab) -> None:
         new = np.array([bucket == _NOWHERE for _, bucket in slab.places])
-        lengths = np.diff(slab.bounds)
         if new.any():
             if self._fresh:
                 raise Invalid(
@@ -219,16 +264,14 @@ class PlacingAppender(BulkInserter):
             self.torn = True  # until the whole batch is held or written
             for at in np.flatnonzero(new).tolist():
                 self._hold(_cut(slab, at))
-            kept = pa.array(np.repeat(~new, lengths))
-            slab = Slab(
-                [place for place, away in zip(slab.places, new, strict=True) if not away],
-                [0, *np.cumsum(lengths[~new]).tolist()],
-                slab.rows.filter(kept),
-                slab.keys.filter(kept),
-                None if slab.deleted is None else slab.deleted[np.repeat(~new, lengths)],
-            )
+            slab = _without(slab, new)
         if slab.places:
-            BucketAppender._append(self, slab)
+            self._append_known(slab)
+
+    def _append_known(self, slab: Slab) -> None:
+        """Appends rows to the file groups where their keys live."""
+        self._kept.add(self._spec, slab)
+        BucketAppender._append(self, slab)
 
     def _hold(self, part: Slab) -> None:
         place = part.places[0]
@@ -355,6 +398,122 @@ class PlacingAppender(BulkInserter):
         self.torn = False
         return moved
 
+    # -- file groups that were replaced ------------------------------------------------------------
+
+    def move_home(self, places: KeyPlaces, replaced: Collection[GroupOfKey] = ()) -> None:
+        """Goes by this look from now on. Rows in file groups that are ``replaced``, or are by this look, go
+        to where their keys live, and so do rows of new keys that live somewhere by it.
+
+        Call it after ``gather``, and ``finish`` after it. Raises ``KeyTaken`` where that is impossible.
+        """
+        self._check_whole()
+        self.torn = True  # until all are moved
+        self.places = self._looking.places = places
+        homes = {place: self._groups.place(place[1]) for place in self._versions}
+        gone = {place for place, home in homes.items() if home in replaced or places.is_replaced(home)}
+        for fresh in list(self._fresh):
+            self._rehouse(fresh, (fresh.partition, fresh.bucket) in gone)
+        deletes, self._gone = self._gone, []
+        for partition, rows, keys in deletes:
+            self._append_home(self._spec, partition, Slab([], [], rows, keys, np.ones(len(keys), bool)))
+        appended = {place for place in gone if place[1] not in self._filled}
+        if appended and not self._kept.whole:
+            raise self._taken("a clustering replaced file groups of this transaction, too large to move,")
+        for place in sorted(appended):
+            self._drop_logs(place)
+        for spec, part in self._kept.take(appended):
+            self._append_home(spec, part.places[0][0], part)
+        self.torn = False
+        self.gather()
+
+    def _rehouse(self, fresh: _Fresh, lost: bool) -> None:
+        """``lost``: it was filled into a file group that is replaced."""
+        at, homes = self._find(fresh.partition, fresh.keys)
+        if not (lost or (at >= 0).any()):
+            return
+        self._take_back(fresh)
+        new = at < 0
+        if new.any():
+            self._fresh.append(_Fresh(fresh.partition, fresh.rows.filter(pa.array(new))))
+        user = [name for name in fresh.rows.column_names if name not in META_FIELDS]
+        for number, home in enumerate(homes):
+            mask = pa.array(at == number)
+            rows, keys = fresh.rows.filter(mask).select(user), fresh.keys.filter(mask)
+            if rows.num_rows:
+                self._move(home, rows, keys, False)
+
+    def _append_home(self, spec: WriteSpec, partition: str, part: Slab) -> None:
+        """Rows, written by an earlier spec perhaps, to where their keys live now; they are held where that
+        is nowhere."""
+        at, homes = self._find(partition, part.keys)
+        now = self._spec
+        for number in range(-1, len(homes)):
+            mask = at == number
+            if not mask.any():
+                continue
+            rows, keys = part.rows.filter(pa.array(mask)), part.keys.filter(pa.array(mask))
+            deleted = None if part.deleted is None else part.deleted[mask]
+            home = homes[number] if number >= 0 else (partition, "")
+            bucket = self._groups.number(home) if number >= 0 else _NOWHERE
+            moved = Slab([(home[0], bucket)], [0, len(keys)], rows, keys, deleted)
+            self.adopt(spec)
+            try:
+                if number >= 0:
+                    self._append_known(moved)
+                elif deleted is not None and deleted.all() and spec is now and not part.places:
+                    self._gone.append((partition, rows, keys))  # as before
+                else:
+                    self._hold(moved)
+            finally:
+                self.adopt(now)
+
+    def _find(self, partition: str, keys: pa.Array) -> tuple[np.ndarray, list[GroupOfKey]]:
+        """For each key the number of its home, -1 for none."""
+        is_global = self.places.index.is_global
+        coded = keys.dictionary_encode()
+        found, homes = self.places.find(None if is_global else partition, coded.dictionary)
+        at = found[coded.indices.to_numpy()]
+        away = {home for number, home in enumerate(homes) if home[0] != partition and (at == number).any()}
+        if away and self.places.index.moves:
+            self.torn = False
+            raise _refused_move(self._spec, self.places.index, min(away)[0])
+        return at, homes
+
+    def _drop_logs(self, place: Place) -> None:
+        """Removes the log files that this transaction has in a file group that is replaced, durably before
+        the commit, as ``_take_back`` does."""
+        group = self._groups.place(place[1])
+        closed = [
+            stat
+            for stat in self._closed
+            if (stat.partition, stat.file_id) == group and paths.parse_log_name(stat.file_name) is not None
+        ]
+        if closed and has_swaps(self._storage):
+            raise self._taken("a clustering replaced a file group of this transaction")
+        log = self._logs.pop(place, None)
+        stats = closed if log is None else [*closed, log.stat]
+        if log is not None:
+            drop(log.sink)
+        for stat in stats:
+            self.written.pop(stat.path, None)
+            self._storage.delete(stat.path)
+        self._closed = [stat for stat in self._closed if stat not in closed]
+        del self._versions[place]
+
+    def _taken(self, what: str) -> KeyTaken:
+        self.torn = False
+        return KeyTaken(
+            f"{what} just before it would have completed; nothing of it is visible: write its rows again in a"
+            " new transaction",
+            table=self._spec.base,
+            instant=self._spec.instant,
+        )
+
+    def forget(self) -> None:
+        """As of any appender."""
+        super().forget()
+        self._kept.clear()
+
     def _meets(self, partition: str, place: GroupOfKey, texts: pa.Array, keys: pa.Array) -> np.ndarray:
         if partition != place[0] and not self.places.index.is_global:
             return np.zeros(len(texts), bool)
@@ -368,7 +527,7 @@ class PlacingAppender(BulkInserter):
         count = rows.num_rows
         there: Place = (place[0], self._groups.number(place))
         flags = np.ones(count, bool) if deleted else None
-        BucketAppender._append(self, Slab([there], [0, count], rows, keys, flags))
+        self._append_known(Slab([there], [0, count], rows, keys, flags))
         return count
 
     def _take_back(self, fresh: _Fresh) -> None:
@@ -376,21 +535,29 @@ class PlacingAppender(BulkInserter):
         of a completed instant does not count."""
         if fresh.stat is not None:
             if has_swaps(self._storage):
-                self.torn = False
-                raise KeyTaken(
-                    "another writer inserted a key of this transaction just before it would have completed;"
-                    " nothing of it is visible: write its rows again in a new transaction",
-                    table=self._spec.base,
-                    instant=self._spec.instant,
-                )
+                raise self._taken("another writer inserted a key of this transaction")
             log = self._logs.pop((fresh.partition, fresh.bucket), None)
             if log is not None:
                 drop(log.sink)
             else:
                 self._closed.remove(fresh.stat)
+            self._versions.pop((fresh.partition, fresh.bucket), None)
             self.written.pop(fresh.stat.path, None)
             self._storage.delete(fresh.stat.path)
         self._fresh.remove(fresh)
+
+
+def _without(slab: Slab, going: np.ndarray) -> Slab:
+    """The rows of the other places; ``going``: mask of its places."""
+    lengths = np.diff(slab.bounds)
+    kept = np.repeat(~going, lengths)
+    return Slab(
+        [place for place, away in zip(slab.places, going, strict=True) if not away],
+        [0, *np.cumsum(lengths[~going]).tolist()],
+        slab.rows.filter(pa.array(kept)),
+        slab.keys.filter(pa.array(kept)),
+        None if slab.deleted is None else slab.deleted[kept],
+    )
 
 
 def _cut(slab: Slab, at: int) -> Slab:

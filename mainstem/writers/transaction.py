@@ -117,8 +117,8 @@ class _PassedBy(Exception):
 
 #: Why a commit is not published as it is. ``Overlap``: a bulk insert loses against it, an overwrite is made
 #: again after it; ``Moved``: other writers' schema has columns that it lacks. On a table without buckets,
-#: ``LookAgain``: others may have placed its keys; ``Replaced``: its rows would be lost.
-Decision = FoundCommitted | Overlap | Moved | LookAgain | Replaced
+#: ``LookAgain``: others may have placed its keys, or replaced their file groups.
+Decision = FoundCommitted | Overlap | Moved | LookAgain
 
 
 class Transaction:
@@ -605,8 +605,7 @@ class Transaction:
         ctx = self._ctx
         appender.gather()
         if self._meanwhile is None:
-            storage, history = ctx.seams.storage, ctx.config.history
-            self._meanwhile = KeysPlacedMeanwhile(storage, self.instant, appender, history)
+            self._meanwhile = KeysPlacedMeanwhile(ctx, self.instant, appender)
         try:
             replaced = self._meanwhile.move(ctx.publisher.timeline())
         except KeyTaken:
@@ -619,8 +618,8 @@ class Transaction:
         self._abort()
         raise RolledBack(
             f"this transaction appended rows to file groups in which they would be lost: {replaced.by}."
-            " Nothing of it is visible: complete a pending clustering with the engine that planned it, and"
-            " write the data again in a new transaction",
+            " Nothing of it is visible: complete the pending clustering (mainstem cluster, or the engine that"
+            " planned it), and write the data again in a new transaction",
             table=self._ctx.base,
             instant=self.instant,
         )
@@ -714,8 +713,6 @@ class Transaction:
                     self._overtaken(other, stats)
                 case LookAgain():
                     stats = self._finished()
-                case Replaced() as replaced:
-                    self._lose_rows(replaced)
                 case Moved(text, announce):  # again, with the columns that others added
                     rounds += 1
                     self._spec = with_schema(self._spec, text)
@@ -891,7 +888,7 @@ class Transaction:
         self._outcome = outcome
         self._turns.ended = True
         if self._appender is not None:
-            self._appender.written.clear()
+            self._appender.forget()
         return outcome
 
     def _fail(self) -> None:

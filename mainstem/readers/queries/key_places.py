@@ -157,6 +157,10 @@ class KeyPlaces:
         base, logs = (path, ()) if is_base else (None, (path,))
         yield from self._stored.of_split(self._storage, Split(partition, "", base, logs, self._keys_only()))
 
+    def is_replaced(self, place: GroupOfKey) -> bool:
+        """Whether the file group was replaced before this look."""
+        return place in self._replaced
+
     def _find(self, partition: str | None, keys: pa.Array) -> tuple[np.ndarray, list[GroupOfKey]]:
         told = self._record_index(partition)
         if told is not None:
