@@ -26,6 +26,7 @@ from mainstem.formats.avro_schema import META_FIELDS
 from mainstem.formats.base_file import BaseFileFormat, write_base_file
 from mainstem.layout.buckets import java_string_hash
 from mainstem.limits import MIB
+from mainstem.lsm_archive.reader import Archive
 from mainstem.merge.rules import KEY_COLUMN
 from mainstem.readers.rows.bounded_merge import read_bounded
 from mainstem.readers.rows.split import ReadSpec, Split, split_paths
@@ -61,7 +62,8 @@ class OutputTask:
     """Everything needed to write the file ``number`` of the plan's group ``at``.
 
     ``spec``: what is read, all columns but the file's name; ``schema``: Avro schema of the new file;
-    ``memory_bytes``: roughly what the task may use; ``durable``: fsync what is written.
+    ``memory_bytes``: roughly what the task may use; ``durable``: fsync what is written; ``history``: folder
+    of the archive.
     """
 
     time: str
@@ -73,6 +75,7 @@ class OutputTask:
     how: BaseFileFormat
     memory_bytes: int
     durable: bool
+    history: str
     order: RowOrder | None = None
 
     @property
@@ -110,6 +113,7 @@ class OutputTask:
             wanted=lambda: self.time in pending(load_timeline(storage)),
             durable=self.durable,
             marker=paths.marker(self.time, self.group.partition, self.file_name),
+            then=lambda: self._remove_if_taken_back(storage),
         )
         with pq.ParquetFile(storage.open_input(self.target)) as source:
             rows = source.metadata.num_rows
@@ -117,6 +121,14 @@ class OutputTask:
             self.group.partition, self.file_id, self.file_name, self.time, 0,
             writes=rows, size_bytes=info.size, blocks=1,
         )  # fmt: skip
+
+    def _remove_if_taken_back(self, storage: Storage) -> None:
+        """This process may have been suspended while the plan was taken back. Its file would then belong to
+        no instant, and Java would show it once the active timeline starts later."""
+        shown = any(i.requested == self.time for i in load_timeline(storage).instants)
+        if not shown and not Archive.load(storage, self.history).is_archived(self.time):
+            storage.delete(self.target)
+            storage.delete_tree(paths.marker_folder(self.time))
 
     def _named(self, storage: Storage) -> Iterator[pa.Table]:
         for table in self._rows(storage):

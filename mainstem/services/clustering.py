@@ -254,8 +254,9 @@ class _Execution:
             )
         spec = read_spec(state, None, None, None, "error", stored=True)
         spec = replace(spec, columns=tuple(name for name in spec.columns if name != FILE_NAME))
+        sync, history = ctx.services_sync, ctx.config.history
         tasks = tuple(
-            OutputTask(time, at, number, group, spec, schema, fitting, memory, ctx.services_sync, order)
+            OutputTask(time, at, number, group, spec, schema, fitting, memory, sync, history, order)
             for at, group in enumerate(plan.groups)
             for fitting in [_with_bloom_for(how, _rows_at_most(state, group), group.outputs)]
             for number in range(group.outputs)

@@ -19,7 +19,14 @@ from mainstem.limits import CLUSTERING_OUTPUTS_MAX, MIB
 from mainstem.options.services import CLUSTER_GROUP, CLUSTER_GROUPS, CLUSTER_SMALL_FILE, CLUSTER_TARGET
 from mainstem.readers.planning.table_state import TableState
 from mainstem.services.clustering_order import RowOrder
-from mainstem.services.compaction_plan import FileListing, PlannedGroup, measured, row_order_of, taken_groups
+from mainstem.services.compaction_plan import (
+    FileListing,
+    PlannedGroup,
+    measured,
+    row_order_of,
+    services_shown,
+    taken_groups,
+)
 from mainstem.storage import paths
 from mainstem.timeline.clustering_plans import ClusteredSlice, ClusteringGroup
 from mainstem.timeline.plans import CompactionOperation
@@ -87,6 +94,7 @@ class Clusterable:
         self._sizes: dict[str, int] = {}
         self._orders: dict[str, str] = {}
         state, files = listing.now()
+        self._services = services_shown(state.timeline)
         self._found = {p: self._find(state, p, names) for p, names in files.items() if wanted.takes(p)}
 
     def now(self) -> tuple[TableState, list[ClusteringGroup]]:
@@ -95,7 +103,11 @@ class Clusterable:
         It leaves out file groups that are replaced or in a pending plan.
         """
         state, files = self._listing.now()
-        for partition in sorted(self._listing.grown):  # the same calls in every process
+        services = services_shown(state.timeline)
+        # Other plans decide which files are a slice.
+        stale = self._listing.grown if services == self._services else set(files)
+        self._services = services
+        for partition in sorted(stale):  # the same calls in every process
             if self._wanted.takes(partition):
                 self._found[partition] = self._find(state, partition, files[partition])
         taken = taken_groups(state)

@@ -200,6 +200,13 @@ class FileListing:
         for partition, names in sorted(self._names.items()):
             state.group(partition, sorted(names))  # fills the archive's cache before the lock
         self._archive = state.archive
+        #: files of instants in flight: they may take some back before they complete
+        self._unsure: dict[str, list[tuple[str, str]]] = {}
+        for partition, names in sorted(self._names.items()):
+            for name in sorted(names):
+                parsed = paths.parse_log_name(name) or paths.parse_base_name(name)
+                if parsed is not None and state.completion(parsed.instant) is None:
+                    self._unsure.setdefault(parsed.instant, []).append((partition, name))
         #: partitions that got files since the first look
         self.grown: set[str] = set()
         if self._whole:
@@ -216,9 +223,14 @@ class FileListing:
             self._names = {found.partition: set(found.names) for found in state.partitions()}
             self.grown = set(self._names)
         new = [i.requested for i in state.writes if i.file_name not in self._seen]
-        for partition, names in written_files(state, new).items():
+        written = written_files(state, new)
+        for partition, names in written.items():
             self._names.setdefault(partition, set()).update(names)
             self.grown.add(partition)
+        for partition, name in (one for time in new for one in self._unsure.pop(time, ())):
+            if name not in written.get(partition, ()):
+                self._names[partition].discard(name)
+                self.grown.add(partition)
         return state, self._names
 
 
@@ -237,7 +249,7 @@ class DueGroups:
         self._ordered: dict[str, bool] = {}
         self._sizes: dict[str, int] = {}
         state, files = listing.now()
-        self._services = _services(state.timeline)
+        self._services = services_shown(state.timeline)
         self._found = {partition: self._find(state, partition, names) for partition, names in files.items()}
 
     def now(self, options: CompactionOptions) -> tuple[TableState, list[PlannedGroup]]:
@@ -247,7 +259,7 @@ class DueGroups:
         ``CorruptTable`` for a clustering's plan that does not read.
         """
         state, files = self._listing.now()
-        services = _services(state.timeline)
+        services = services_shown(state.timeline)
         stale = self._listing.grown if services == self._services else set(files)
         self._services = services
         for partition in sorted(stale):  # the same calls in every process
@@ -292,7 +304,7 @@ def row_order_of(storage: Storage, path: str) -> str:
     return bytes(notes.get(ORDER_KEY.encode(), b"")).decode("utf-8", "replace")
 
 
-def _services(timeline: ActiveTimeline) -> set[str]:
+def services_shown(timeline: ActiveTimeline) -> set[str]:
     """What the timeline shows of services: file names."""
     suffixes = tuple(f".{DELTACOMMIT}{state}" for state in ("", f".{REQUESTED}", f".{INFLIGHT}"))
     return {name for name in timeline.names if not name.endswith(suffixes)}

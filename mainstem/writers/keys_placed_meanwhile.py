@@ -11,8 +11,8 @@ After ``_ROUNDS_MAX`` rounds, which need as many commits in the time of one, fil
 
 **File groups that were replaced.** If a clustering, or another engine's overwrite, replaced a file group that
 rows were appended to, or one that others placed keys in meanwhile, it does not help to know the files of each
-instant, in whatever order: a new look tells where all keys live by now, and rows move there
-(``PlacingAppender.move_home``). The new look knows of everything that completed before it, so that is done.
+instant, in whatever order: a new look tells where all keys live by now, and all rows are placed by it
+(``PlacingAppender.place_again``). The new look knows of everything that completed before it, so that is done.
 
 **File groups that will be replaced.** Whoever executes a plan leaves out what comes after it, and Java's
 executors look for nothing at their end. So a writer that is about to complete in a file group of a pending
@@ -23,7 +23,7 @@ theirs end their own writers there, and so they do ours (``Replaced``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -78,20 +78,27 @@ class KeysPlacedMeanwhile:
         added = [one for _, metadata in unseen for one in self._added(metadata)]
         for _, metadata in unseen:
             self._note(metadata)
-        if self._replaced.isdisjoint({*self._appender.appended_to, *(place for place, _ in added)}):
+        if self._must_place_again([place for place, _ in added]):
+            assert self._ctx.look_for_keys is not None
+            self._appender.place_again(self._ctx.look_for_keys())
+            self._replaced.clear()
+        else:
             for place, path in added:
                 for keys in self._keys(place, path):
                     self._appender.give_way(place, keys)
-        else:
-            assert self._ctx.look_for_keys is not None
-            self._appender.move_home(self._ctx.look_for_keys(), self._replaced)
-            self._replaced.clear()
         self._done.update(requested for requested, _ in unseen)
         for requested, plan in self._plans(timeline):
             if plan is None or not plan.ours:
-                return Replaced(f"the pending clustering {requested} of another engine replaces them")
+                return Replaced(f"the pending clustering {requested} replaces them")
             self._withdraw(timeline, requested)
         return None
+
+    def _must_place_again(self, added: Sequence[GroupOfKey]) -> bool:
+        appender = self._appender
+        if self._replaced and not self._replaced.isdisjoint({*appender.appended_to, *added}):
+            return True
+        # Of one key, rows of two batches may lie in two places, or the later one first.
+        return bool(added) and appender.places.looked_again and appender.can_place_again
 
     def look(self, timeline: ActiveTimeline) -> LookAgain | None:
         """Under the lock: None if the transaction's rows lie where their keys are."""
@@ -101,7 +108,7 @@ class KeysPlacedMeanwhile:
                 return LookAgain()
             self._note(metadata)
             self._done.add(requested)
-        replaced = not self._replaced.isdisjoint(self._appender.appended_to)
+        replaced = self._replaced and not self._replaced.isdisjoint(self._appender.appended_to)
         return LookAgain() if replaced or any(self._plans(timeline)) else None
 
     def _note(self, metadata: CommitMetadata) -> None:

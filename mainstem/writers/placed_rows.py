@@ -13,16 +13,17 @@ reason. Where a put may take effect late, a file that was put and deleted may co
 completed instant: there, once the file is put, the transaction ends as ``KeyTaken``, and is written again.
 
 A clustering may replace a file group that rows were appended to (``keys_placed_meanwhile`` finds that, too).
-Then ``move_home`` goes by a new look at where keys live: the log file goes, which nobody has seen, and its
-rows are appended where their keys live now, or become new keys where the clustering left them out as deleted.
+Then ``place_again`` goes by a new look at where keys live: the transaction's files go, which nobody has seen,
+and all its rows are placed anew, in their order. Rows of keys that the clustering left out as deleted become
+new ones.
 
-Memory: the rows of new keys, until the commit, and at most ``_KEPT_BYTES_MAX`` of the rows of known ones.
-Where there were more, ``move_home`` ends as ``KeyTaken``.
+Memory: the rows of new keys, until the commit, and the batches up to ``_KEPT_BYTES_MAX``. Where there were
+more, ``place_again`` ends as ``KeyTaken``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -54,7 +55,7 @@ _KEY, _PARTITION, _FILE = META_FIELDS[2:5]
 _NOWHERE = 0
 # In memory, where Parquet takes a third or less: Hudi's files have 120 MiB at most.
 _FILE_BYTES_MAX = 256 * MIB
-# Rows of known keys are kept up to this size, in case that their file groups are replaced.
+# Batches are kept up to this size, in case that their file groups are replaced.
 _KEPT_BYTES_MAX = 128 * MIB
 
 
@@ -68,6 +69,8 @@ class KeyPlaces(Protocol):
     index: KeyIndex
     #: requested times of the completed instants that it goes by
     seen: frozenset[str]
+    #: files went meanwhile, so that later keys were looked for in a later state than earlier ones
+    looked_again: bool
 
     def find(self, partition: str | None, keys: pa.Array) -> tuple[np.ndarray, list[GroupOfKey]]:
         """For each of these distinct keys the number of its place in the list, or -1 where it lies nowhere;
@@ -80,10 +83,6 @@ class KeyPlaces(Protocol):
 
     def keys_of(self, partition: str, path: str) -> Iterator[pa.Array]:
         """All keys of one data file, deleted ones included."""
-        ...
-
-    def is_replaced(self, place: GroupOfKey) -> bool:
-        """Whether the file group was replaced before this look."""
         ...
 
 
@@ -184,37 +183,27 @@ class _Fresh:
 
 
 class _Kept:
-    """Rows that were appended to file groups with files of others, with what they were written by."""
+    """The batches of a transaction, with what each was written by, in case that it must be placed again."""
 
     def __init__(self) -> None:
-        self._slabs: list[tuple[WriteSpec, Slab]] = []
+        self._batches: list[tuple[WriteSpec, pa.Table]] = []
         self._bytes = 0
 
-    def add(self, spec: WriteSpec, slab: Slab) -> None:
-        self._bytes += slab.rows.nbytes + slab.keys.nbytes
-        if self._bytes > _KEPT_BYTES_MAX:
-            self._slabs.clear()
-        else:
-            self._slabs.append((spec, slab))
+    def add(self, spec: WriteSpec, batch: pa.Table) -> None:
+        self._bytes += batch.nbytes
+        self._batches.append((spec, batch))
+        if not self.whole:
+            self._batches.clear()
 
     @property
     def whole(self) -> bool:
         return self._bytes <= _KEPT_BYTES_MAX
 
     def clear(self) -> None:
-        self._slabs.clear()
+        self._batches.clear()
 
-    def take(self, buckets: Collection[Place]) -> list[tuple[WriteSpec, Slab]]:
-        """Those of these places, each with one place; they are kept no longer."""
-        taken, left = list[tuple[WriteSpec, Slab]](), list[tuple[WriteSpec, Slab]]()
-        for spec, slab in self._slabs:
-            going = np.array([place in buckets for place in slab.places])
-            taken += [(spec, _cut(slab, at)) for at in np.flatnonzero(going).tolist()]
-            if not going.all():
-                left.append((spec, _without(slab, going) if going.any() else slab))
-        self._slabs = left
-        self._bytes = sum(slab.rows.nbytes + slab.keys.nbytes for _, slab in left)
-        return taken
+    def __iter__(self) -> Iterator[tuple[WriteSpec, pa.Table]]:
+        return iter(self._batches)
 
 
 class PlacingAppender(BulkInserter):
@@ -241,6 +230,8 @@ class PlacingAppender(BulkInserter):
         #: deletes of keys that lie nowhere: partition, rows, keys
         self._gone: list[tuple[str, pa.Table, pa.Array]] = []
         self._kept = _Kept()
+        #: log files of ``place_again`` have greater versions than those that it took back
+        self._passed = 0
 
     def file_id(self, partition: str, bucket: int) -> str:
         """The file group with this number."""
@@ -250,6 +241,12 @@ class PlacingAppender(BulkInserter):
     def appended_to(self) -> set[GroupOfKey]:
         """File groups that get rows of this transaction and have files of others."""
         return {self._groups.place(number) for _, number in self._versions}
+
+    def _write(self, batch: pa.Table) -> int:
+        count = super()._write(batch)
+        if count:
+            self._kept.add(self._spec, batch)
+        return count
 
     def _append(self, slab: Slab) -> None:
         new = np.array([bucket == _NOWHERE for _, bucket in slab.places])
@@ -266,12 +263,7 @@ class PlacingAppender(BulkInserter):
                 self._hold(_cut(slab, at))
             slab = _without(slab, new)
         if slab.places:
-            self._append_known(slab)
-
-    def _append_known(self, slab: Slab) -> None:
-        """Appends rows to the file groups where their keys live."""
-        self._kept.add(self._spec, slab)
-        BucketAppender._append(self, slab)
+            BucketAppender._append(self, slab)
 
     def _hold(self, part: Slab) -> None:
         place = part.places[0]
@@ -345,6 +337,7 @@ class PlacingAppender(BulkInserter):
         fresh.stat = self._closed[-1] if open_log is None else open_log.stat
 
     def _open_log(self, partition: str, bucket: int) -> OpenLog:
+        self._versions.setdefault((partition, bucket), self._passed)
         log = super()._open_log(partition, bucket)
         if bucket in self._filled:
             log.stat = NewKeysStat(**vars(log.stat))
@@ -400,105 +393,46 @@ class PlacingAppender(BulkInserter):
 
     # -- file groups that were replaced ------------------------------------------------------------
 
-    def move_home(self, places: KeyPlaces, replaced: Collection[GroupOfKey] = ()) -> None:
-        """Goes by this look from now on. Rows in file groups that are ``replaced``, or are by this look, go
-        to where their keys live, and so do rows of new keys that live somewhere by it.
+    @property
+    def can_place_again(self) -> bool:
+        """Whether this transaction is small enough for ``place_again``."""
+        return self._kept.whole
 
-        Call it after ``gather``, and ``finish`` after it. Raises ``KeyTaken`` where that is impossible.
+    def place_again(self, places: KeyPlaces) -> None:
+        """Goes by this look from now on, and places all rows by it, in the order in which they were given.
+
+        The files made so far go, durably before the commit, as in ``_take_back``. Call it after ``gather``,
+        and ``finish`` after it. Raises ``KeyTaken`` where that is impossible.
         """
         self._check_whole()
-        self.torn = True  # until all are moved
-        self.places = self._looking.places = places
-        homes = {place: self._groups.place(place[1]) for place in self._versions}
-        gone = {place for place, home in homes.items() if home in replaced or places.is_replaced(home)}
-        for fresh in list(self._fresh):
-            self._rehouse(fresh, (fresh.partition, fresh.bucket) in gone)
-        deletes, self._gone = self._gone, []
-        for partition, rows, keys in deletes:
-            self._append_home(self._spec, partition, Slab([], [], rows, keys, np.ones(len(keys), bool)))
-        appended = {place for place in gone if place[1] not in self._filled}
-        if appended and not self._kept.whole:
+        if not self._kept.whole:
             raise self._taken("a clustering replaced file groups of this transaction, too large to move,")
-        for place in sorted(appended):
-            self._drop_logs(place)
-        for spec, part in self._kept.take(appended):
-            self._append_home(spec, part.places[0][0], part)
+        self.torn = True  # until all are placed
+        self.places = self._looking.places = places
+        self._take_back_all()
+        now = self._spec
+        for spec, batch in self._kept:
+            self.adopt(spec)
+            for slab in self._encoder.split(batch):
+                self._append(slab)
+        self.adopt(now)
         self.torn = False
         self.gather()
 
-    def _rehouse(self, fresh: _Fresh, lost: bool) -> None:
-        """``lost``: it was filled into a file group that is replaced."""
-        at, homes = self._find(fresh.partition, fresh.keys)
-        if not (lost or (at >= 0).any()):
-            return
-        self._take_back(fresh)
-        new = at < 0
-        if new.any():
-            self._fresh.append(_Fresh(fresh.partition, fresh.rows.filter(pa.array(new))))
-        user = [name for name in fresh.rows.column_names if name not in META_FIELDS]
-        for number, home in enumerate(homes):
-            mask = pa.array(at == number)
-            rows, keys = fresh.rows.filter(mask).select(user), fresh.keys.filter(mask)
-            if rows.num_rows:
-                self._move(home, rows, keys, False)
-
-    def _append_home(self, spec: WriteSpec, partition: str, part: Slab) -> None:
-        """Rows, written by an earlier spec perhaps, to where their keys live now; they are held where that
-        is nowhere."""
-        at, homes = self._find(partition, part.keys)
-        now = self._spec
-        for number in range(-1, len(homes)):
-            mask = at == number
-            if not mask.any():
-                continue
-            rows, keys = part.rows.filter(pa.array(mask)), part.keys.filter(pa.array(mask))
-            deleted = None if part.deleted is None else part.deleted[mask]
-            home = homes[number] if number >= 0 else (partition, "")
-            bucket = self._groups.number(home) if number >= 0 else _NOWHERE
-            moved = Slab([(home[0], bucket)], [0, len(keys)], rows, keys, deleted)
-            self.adopt(spec)
-            try:
-                if number >= 0:
-                    self._append_known(moved)
-                elif deleted is not None and deleted.all() and spec is now and not part.places:
-                    self._gone.append((partition, rows, keys))  # as before
-                else:
-                    self._hold(moved)
-            finally:
-                self.adopt(now)
-
-    def _find(self, partition: str, keys: pa.Array) -> tuple[np.ndarray, list[GroupOfKey]]:
-        """For each key the number of its home, -1 for none."""
-        is_global = self.places.index.is_global
-        coded = keys.dictionary_encode()
-        found, homes = self.places.find(None if is_global else partition, coded.dictionary)
-        at = found[coded.indices.to_numpy()]
-        away = {home for number, home in enumerate(homes) if home[0] != partition and (at == number).any()}
-        if away and self.places.index.moves:
-            self.torn = False
-            raise _refused_move(self._spec, self.places.index, min(away)[0])
-        return at, homes
-
-    def _drop_logs(self, place: Place) -> None:
-        """Removes the log files that this transaction has in a file group that is replaced, durably before
-        the commit, as ``_take_back`` does."""
-        group = self._groups.place(place[1])
-        closed = [
-            stat
-            for stat in self._closed
-            if (stat.partition, stat.file_id) == group and paths.parse_log_name(stat.file_name) is not None
-        ]
-        if closed and has_swaps(self._storage):
+    def _take_back_all(self) -> None:
+        if has_swaps(self._storage) and self._closed:
             raise self._taken("a clustering replaced a file group of this transaction")
-        log = self._logs.pop(place, None)
-        stats = closed if log is None else [*closed, log.stat]
-        if log is not None:
+        for log in self._logs.values():
             drop(log.sink)
-        for stat in stats:
-            self.written.pop(stat.path, None)
+            if not has_swaps(self._storage):
+                self._storage.delete(log.stat.path)
+        for stat in self._closed:
             self._storage.delete(stat.path)
-        self._closed = [stat for stat in self._closed if stat not in closed]
-        del self._versions[place]
+        self._passed = max((self._passed, *self._versions.values()))
+        for mine in (self._logs, self._closed, self._versions, self._fresh, self._gone, self._waiting):
+            mine.clear()
+        self._filled.clear()
+        self.written.clear()
 
     def _taken(self, what: str) -> KeyTaken:
         self.torn = False
@@ -527,7 +461,7 @@ class PlacingAppender(BulkInserter):
         count = rows.num_rows
         there: Place = (place[0], self._groups.number(place))
         flags = np.ones(count, bool) if deleted else None
-        self._append_known(Slab([there], [0, count], rows, keys, flags))
+        BucketAppender._append(self, Slab([there], [0, count], rows, keys, flags))
         return count
 
     def _take_back(self, fresh: _Fresh) -> None:
@@ -541,7 +475,6 @@ class PlacingAppender(BulkInserter):
                 drop(log.sink)
             else:
                 self._closed.remove(fresh.stat)
-            self._versions.pop((fresh.partition, fresh.bucket), None)
             self.written.pop(fresh.stat.path, None)
             self._storage.delete(fresh.stat.path)
         self._fresh.remove(fresh)

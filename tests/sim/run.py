@@ -26,7 +26,7 @@ from tests.sim.long_world import Long
 from tests.sim.mixed_world import Mixed
 from tests.sim.ordinals_world import Ordinals
 from tests.sim.overwrite_world import Overwrites, RestoredOverwrites
-from tests.sim.placed_world import Placed, PlacedIndexed, PlacedServices
+from tests.sim.placed_world import Placed, PlacedClustered, PlacedIndexed, PlacedServices
 from tests.sim.publishers import Publishers
 from tests.sim.restore_world import Restores
 from tests.sim.services_world import Services
@@ -58,6 +58,7 @@ SCENARIOS: dict[str, type[Simulation]] = {
     "placed": Placed,
     "placed-indexed": PlacedIndexed,
     "placed-services": PlacedServices,
+    "placed-clustered": PlacedClustered,
     "publishers": Publishers,
     "restores": Restores,
     "services": Services,
@@ -158,6 +159,7 @@ class Search:
             f" {total.lease_losses} lease losses,"
             f" {total.refused} calls refused\n"
             f"{total.compactions} compactions, {total.log_compactions} log compactions,"
+            f" {total.clusterings} clusterings,"
             f" {total.cleans} cleans, {total.savepoints} savepoints, {total.restores} restores,"
             f" {total.archived} instants archived\n"
             f"{len(self.failures)} violations"

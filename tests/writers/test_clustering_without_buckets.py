@@ -15,6 +15,7 @@ import pytest
 from small_table import SCHEMA, content, rows
 
 import mainstem
+from mainstem.cli.main import main
 from mainstem.errors import CorruptTable, Invalid, RolledBack, Unavailable, Unsupported
 from mainstem.services import clustering
 from mainstem.services.cluster_group import OutputTask
@@ -28,7 +29,7 @@ from mainstem.timeline.clustering_plans import (
 )
 from mainstem.timeline.commit_metadata import decode_commit
 from mainstem.truetime.instant_times import instant_text, parse_wall
-from mainstem.writers import placed_rows
+from mainstem.writers import keys_placed_meanwhile, placed_rows, rollback
 from mainstem.writers.keys_placed_meanwhile import KeysPlacedMeanwhile
 
 GIVEN = {
@@ -37,6 +38,7 @@ GIVEN = {
     "hoodie.mainstem.services": "off",
 }
 OPTION = "hoodie.clustering.plan.strategy."
+ROLL_BACK = rollback.roll_back
 
 
 @pytest.fixture
@@ -458,6 +460,34 @@ def test_a_hostile_or_damaged_plan_is_refused_before_anything_is_done(make, chan
     with pytest.raises(CorruptTable, match=message):
         table.run_clustering()
     assert len(content(table)) == 30
+
+
+def test_the_command_clusters_a_table_without_buckets(plain, capsys):
+    before = content(plain)
+    assert main(["cluster", plain.path]) == 0
+    assert "3 file groups became 1, 30 rows" in capsys.readouterr().out
+    assert main(["cluster", plain.path, "--json"]) == 0
+    assert content(plain) == before
+
+
+def test_a_rollback_of_a_plan_that_died_is_finished_by_the_next_writer(plain, monkeypatch):
+    planned = plain.schedule_clustering()
+    with monkeypatch.context() as patched:
+        patched.setattr(keys_placed_meanwhile, "roll_back", died)
+        patched.setattr(rollback, "execute_rollback", died)
+        with pytest.raises(Unavailable), again(plain).begin() as txn:
+            txn.write(rows([1], ts=5, value="dies"))
+            txn.commit()
+    again(plain).upsert(rows([1], ts=5, value="late"))
+    assert content(plain)["k1"] == "late1"
+    assert planned not in [i.requested for i in plain.timeline()]
+
+
+def died(*given, **named):
+    """Publishes the rollback's plan and stops there."""
+    if len(given) == 2:
+        return ROLL_BACK(*given, **named)
+    raise OSError(5, "the process is gone")
 
 
 def test_a_table_with_buckets_has_no_clusterings_to_run(make_table):

@@ -105,6 +105,8 @@ class KeyPlaces:
         self._storage, self._config, self._stored = storage, config, stored
         self._small_bytes = small_bytes
         self.index = index
+        #: later keys were looked for in a later state than earlier ones
+        self.looked_again = False
         self._look()
         self.seen = frozenset(i.requested for i in self._state.timeline.completed)
 
@@ -125,6 +127,7 @@ class KeyPlaces:
                 return self._find(partition, keys)
             except FileNotFoundError:
                 self._look()  # a clean came; ``seen`` stays, as earlier keys were looked for by it
+                self.looked_again = True
         raise Unavailable(
             f"files vanished {_LOOKS_MAX} times while record keys were looked for: clean less often, or keep"
             " more versions",
@@ -156,10 +159,6 @@ class KeyPlaces:
         is_base = paths.parse_base_name(name) is not None
         base, logs = (path, ()) if is_base else (None, (path,))
         yield from self._stored.of_split(self._storage, Split(partition, "", base, logs, self._keys_only()))
-
-    def is_replaced(self, place: GroupOfKey) -> bool:
-        """Whether the file group was replaced before this look."""
-        return place in self._replaced
 
     def _find(self, partition: str | None, keys: pa.Array) -> tuple[np.ndarray, list[GroupOfKey]]:
         told = self._record_index(partition)
