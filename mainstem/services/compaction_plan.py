@@ -202,10 +202,11 @@ class FileListing:
         self._archive = state.archive
         #: files of instants in flight: they may take some back before they complete
         self._unsure: dict[str, list[tuple[str, str]]] = {}
+        done, start = state.timeline.completion_times, state.timeline.start or ""
         for partition, names in sorted(self._names.items()):
             for name in sorted(names):
                 parsed = paths.parse_log_name(name) or paths.parse_base_name(name)
-                if parsed is not None and state.completion(parsed.instant) is None:
+                if parsed is not None and parsed.instant >= start and parsed.instant not in done:
                     self._unsure.setdefault(parsed.instant, []).append((partition, name))
         #: partitions that got files since the first look
         self.grown: set[str] = set()

@@ -74,19 +74,23 @@ class KeysPlacedMeanwhile:
         """Outside the lock: move the rows whose keys were placed, or whose file groups replaced, meanwhile,
         and take back plans that would leave rows out."""
         self._rounds += 1
-        unseen = list(self._unseen(timeline))
-        added = [one for _, metadata in unseen for one in self._added(metadata)]
-        for _, metadata in unseen:
+        again, waiting = self._must_place_again([]), list[str]()
+        for requested, metadata in self._unseen(timeline):
             self._note(metadata)
-        if self._must_place_again([place for place, _ in added]):
-            assert self._ctx.look_for_keys is not None
-            self._appender.place_again(self._ctx.look_for_keys())
-            self._replaced.clear()
-        else:
+            added = list(self._added(metadata))
+            again = again or self._must_place_again([place for place, _ in added])
+            if again:
+                waiting.append(requested)
+                continue
             for place, path in added:
                 for keys in self._keys(place, path):
                     self._appender.give_way(place, keys)
-        self._done.update(requested for requested, _ in unseen)
+            self._done.add(requested)
+        if again:
+            assert self._ctx.look_for_keys is not None
+            self._appender.place_again(self._ctx.look_for_keys())
+            self._replaced.clear()
+            self._done.update(waiting)
         for requested, plan in self._plans(timeline):
             if plan is None or not plan.ours:
                 return Replaced(f"the pending clustering {requested} replaces them")
