@@ -56,6 +56,7 @@ class PlacedClustered(PlacedServices):
     """``placed-services``, with clusterings beside all of it."""
 
     scenario = "placed-clustered"
+    settle_calls = 240_000  # two more services take turns with the last writers
 
     def build(self) -> None:
         super().build()
