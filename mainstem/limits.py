@@ -64,6 +64,8 @@ VECTOR_ROWS_MAX = 2**31 - 1
 VECTOR_EFFORT_MAX = 100_000
 # Rows that one vector search returns over all its queries: they are in memory at once.
 SEARCH_HITS_MAX = 50_000_000
+# New file groups that one group of a clustering's plan becomes: each costs a reading of the group.
+CLUSTERING_OUTPUTS_MAX = 10_000
 # Columns that have or once had a vector index; graphs of one version; file slices that it is made from.
 VECTOR_INDEXES_MAX = 10_000
 VECTOR_CLUSTERS_MAX = 4_096

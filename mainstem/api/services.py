@@ -10,13 +10,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mainstem.errors import Invalid, MainstemError
+from mainstem.errors import Invalid, MainstemError, Unsupported
 
 if TYPE_CHECKING:
     from mainstem.api.opened_table import OpenedTable
     from mainstem.services.archiving import Archived
     from mainstem.services.background import Background
     from mainstem.services.cleaning import Cleaned
+    from mainstem.services.clustering import Clustered
+    from mainstem.services.clustering_plan import Wanted
     from mainstem.services.compaction import Compaction
     from mainstem.services.compaction_plan import Clustering
     from mainstem.services.log_compaction import LogCompaction
@@ -56,9 +58,30 @@ def _clustering(
     except Invalid as error:
         error.table = error.table or ctx.base
         raise
+    return Clustering(order, _partitions(ctx, partitions))
+
+
+def _partitions(ctx: WriterContext, partitions: Sequence[str] | None) -> frozenset[str] | None:
     if isinstance(partitions, str):
         raise Invalid(f"partitions={partitions!r}, expected a list of partition paths", table=ctx.base)
-    return Clustering(order, None if partitions is None else frozenset(partitions))
+    return None if partitions is None else frozenset(partitions)
+
+
+def _wanted(
+    ctx: WriterContext,
+    columns: Sequence[str] | str | None,
+    strategy: str | None,
+    partitions: Sequence[str] | None,
+) -> Wanted:
+    """The same on a table without buckets, where rows need no order."""
+    from mainstem.options.services import SORT_COLUMNS
+    from mainstem.services.clustering_plan import Wanted
+
+    ordered = columns is not None or strategy is not None
+    if ordered or SORT_COLUMNS.read({**ctx.config.raw, **ctx.given}):
+        found = _clustering(ctx, columns, strategy, partitions)
+        return Wanted(found.order, found.partitions)
+    return Wanted(None, _partitions(ctx, partitions))
 
 
 class Services:
@@ -240,14 +263,42 @@ class Services:
         partitions: Sequence[str] | None = None,
     ) -> str | None:
         """Plan a compaction that writes rows in an order, of file groups without logs, too, unless their base
-        files are in this order already; its requested time, None if nothing is to do.
+        files are in this order already; its requested time, None if nothing is to do. On a table without
+        buckets it is a clustering.
 
-        ``run_compaction`` executes it. Arguments and errors are those of ``cluster``.
+        ``run_compaction`` executes it, or ``run_clustering``. Arguments and errors are those of ``cluster``.
         """
-        from mainstem.services import compaction
+        from mainstem.services import clustering, compaction
 
         ctx = self._opened.writer_context()
+        if ctx.look_for_keys is not None:
+            return clustering.schedule(ctx, _wanted(ctx, columns, strategy, partitions))
         return compaction.schedule(ctx, cluster=_clustering(ctx, columns, strategy, partitions))
+
+    def run_clustering(
+        self, instant: str | None = None, *, progress: Progress | None = None
+    ) -> list[Clustered]:
+        """Execute the planned clusterings of a table without buckets, oldest first, or the one requested at
+        ``instant``; ours or Java's.
+
+        Plans that a living executor has are left to it. One to whose file groups somebody wrote meanwhile is
+        taken back. ``progress(what, done, total)`` is called after each new file. What was done, one entry
+        per plan. Raises ``Invalid`` for an instant without such a plan, ``Unsupported`` for a strategy that
+        mainstem does not know. Hudi's ``ClusteringExecutionStrategy``.
+        """
+        from mainstem.services import clustering
+        from mainstem.services.progress import silent
+
+        ctx = self._opened.writer_context()
+        if ctx.look_for_keys is None:
+            raise Unsupported(
+                "the table has buckets, whose file groups no clustering may replace: cluster() puts their"
+                " rows in order",
+                table=self._opened.path,
+            )
+        times = self._planned(clustering.pending(ctx.timeline()), instant, "clustering")
+        done = (clustering.execute(ctx, time, progress or silent) for time in times)
+        return [found for found in done if found is not None]
 
     def cluster(
         self,
@@ -256,7 +307,7 @@ class Services:
         strategy: str | None = None,
         partitions: Sequence[str] | None = None,
         progress: Progress | None = None,
-    ) -> list[Compaction]:
+    ) -> list[Compaction] | list[Clustered]:
         """Put the rows of every base file in an order, so that filters on these columns read few row groups.
 
         It finishes the planned compactions, then plans one and executes it. Each file group keeps its rows,
@@ -267,11 +318,19 @@ class Services:
         options are set. Raises ``Invalid`` for columns that the table lacks, or none, and for an unknown
         strategy, ``Unsupported`` for columns that have no order. What Hudi does in new file groups
         (``ClusteringPlanStrategy``), a compaction does here.
+
+        On a table without buckets it is Hudi's clustering: small file groups become larger new ones, by the
+        options ``hoodie.clustering.plan.strategy.*``, and no order is needed. Writers go on, and lose
+        nothing; where they write to the same file groups meanwhile, the clustering steps back and is planned
+        anew, three times at most.
         """
-        from mainstem.services import compaction
+        from mainstem.services import clustering, compaction
         from mainstem.services.progress import silent
 
         ctx = self._opened.writer_context()
+        if ctx.look_for_keys is not None:
+            asked = _wanted(ctx, columns, strategy, partitions)
+            return clustering.cluster(ctx, asked, progress or silent)
         wanted = _clustering(ctx, columns, strategy, partitions)
         done = self.run_compaction(progress=progress)
         time = compaction.schedule(ctx, cluster=wanted)

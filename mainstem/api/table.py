@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from mainstem.services.archiving import Archived
     from mainstem.services.background import Background
     from mainstem.services.cleaning import Cleaned
+    from mainstem.services.clustering import Clustered
     from mainstem.services.compaction import Compaction
     from mainstem.services.log_compaction import LogCompaction
     from mainstem.services.progress import Progress
@@ -545,6 +546,12 @@ class Table:
         """``services.schedule_clustering``."""
         return self.services.schedule_clustering(columns, strategy=strategy, partitions=partitions)
 
+    def run_clustering(
+        self, instant: str | None = None, *, progress: Progress | None = None
+    ) -> list[Clustered]:
+        """``services.run_clustering``."""
+        return self.services.run_clustering(instant, progress=progress)
+
     def cluster(
         self,
         columns: Sequence[str] | str | None = None,
@@ -552,7 +559,7 @@ class Table:
         strategy: str | None = None,
         partitions: Sequence[str] | None = None,
         progress: Progress | None = None,
-    ) -> list[Compaction]:
+    ) -> list[Compaction] | list[Clustered]:
         """``services.cluster``."""
         return self.services.cluster(
             columns, strategy=strategy, partitions=partitions, progress=progress

@@ -44,7 +44,7 @@ def add_service_commands(
     compact.add_argument(
         "--if-due", action="store_true", help=f"only if Hudi's trigger fires ({COMPACTION_TRIGGER})"
     )
-    cluster = service("cluster", _cluster, "compact, and write the rows of each base file in an order")
+    cluster = service("cluster", _cluster, "write rows in an order; without buckets, in larger files")
     cluster.add_argument("--sort-columns", metavar="NAMES", help=f"with commas; default: {SORT_COLUMNS}")
     cluster.add_argument(
         "--strategy", metavar="NAME", help=f"linear, z-order, hilbert; default: {LAYOUT_STRATEGY}"
@@ -114,12 +114,23 @@ def _log_compact(options: argparse.Namespace, out: TextIO) -> None:
 
 
 def _cluster(options: argparse.Namespace, out: TextIO) -> None:
+    from mainstem.services.compaction import Compaction
+
+    nothing = "everything is in order"
     table = options.open(options)
     found = table.cluster(
         options.sort_columns, strategy=options.strategy, partitions=options.partition,
         progress=ProgressLine(table),
     )  # fmt: skip
-    _tell_compactions(options, out, found, "everything is in order")
+    if any(isinstance(one, Compaction) for one in found):
+        _tell_compactions(options, out, [c for c in found if isinstance(c, Compaction)], nothing)
+        return
+
+    def shown(c: Any) -> dict[str, Any]:
+        rest = {**vars(c), "files": len(c.files)}
+        return {"instant": rest.pop("requested"), **rest}
+
+    tell(options, out, found, nothing, shown)
 
 
 def _compact(options: argparse.Namespace, out: TextIO) -> None:

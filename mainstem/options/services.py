@@ -6,7 +6,7 @@ from mainstem.limits import GIB, MIB
 from mainstem.options.declaration import Choice, Flag, Option, Text, Whole
 
 _RUN, _COMPACTION, _CLEANING = "services.service_switches", "services.compaction_plan", "services.clean_plan"
-_ORDER = "services.clustering_order"
+_ORDER, _CLUSTERING = "services.clustering_order", "services.clustering_plan"
 _LOGS, _ARCHIVING, _LEVELS = "services.log_compaction_plan", "services.archive_plan", "lsm_archive"
 _METADATA = "services.metadata"
 _TRIGGERS = (
@@ -126,6 +126,27 @@ CURVE_METHOD = Choice(
     "hoodie.layout.optimize.curve.build.method", "DIRECT", ("DIRECT",), read_by=_ORDER, only=("direct",),
     why="the curve is built from the ranks of a file group's own values, which needs no sample of the table",
     says="Always this value.",
+)  # fmt: skip
+
+# -- clustering of tables without buckets ------------------------------------------------------------------
+
+CLUSTER_SMALL_FILE = Whole(
+    "hoodie.clustering.plan.strategy.small.file.limit", 300 * MIB, 0, 2**62, "bytes",
+    read_by=_CLUSTERING,
+    says="File groups with a smaller base file are put together; tables without buckets only.",
+)  # fmt: skip
+CLUSTER_TARGET = Whole(
+    "hoodie.clustering.plan.strategy.target.file.max.bytes", GIB, 1, 2**62, "bytes",
+    read_by=_CLUSTERING,
+    says="Size of the files that they become; one of twice that size is split.",
+)  # fmt: skip
+CLUSTER_GROUP = Whole(
+    "hoodie.clustering.plan.strategy.max.bytes.per.group", 2 * GIB, 1, 2**62, "bytes", read_by=_CLUSTERING,
+    says="How much of a partition is rewritten together.",
+)  # fmt: skip
+CLUSTER_GROUPS = Whole(
+    "hoodie.clustering.plan.strategy.max.num.groups", 30, 1, 10**6, "groups",
+    read_by=_CLUSTERING, says="How many such groups one plan has.",
 )  # fmt: skip
 
 # -- log compaction --------------------------------------------------------------------------------------

@@ -60,6 +60,7 @@ from mainstem.timeline import compaction_trigger
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.instant import (
     CLEAN,
+    CLUSTERING,
     COMMIT,
     DELTACOMMIT,
     PLANNED_ACTIONS,
@@ -321,8 +322,8 @@ class Bounds:
 
     def reached(self, timeline: ActiveTimeline, services: Sequence[str]) -> bool:
         """Whether one of ``services`` may have work."""
-        if any(i.action in PLANNED_ACTIONS for i in timeline.pending):
-            return True
+        if any(i.action in PLANNED_ACTIONS and i.action != CLUSTERING for i in timeline.pending):
+            return True  # clusterings are left to whoever asks for them
         if COMPACTION in services:
             last = compaction_trigger.last_compaction(timeline, requested=False)
             if compaction_trigger.commits_since(timeline, last) >= self.delta_commits:

@@ -116,14 +116,15 @@ def clean(ctx: WriterContext, *, if_due: bool = False, progress: Progress = sile
     inflight a moment later, fails if that is done already, and its job with it.
     """
     found = pending(ctx.timeline())
-    if if_due and found and ctx.others_may_write():
-        found = [time for time in found if not _is_planners(ctx, time)]
+    with naming(ctx.base, "pending cleans could not be told apart", "nothing was done, clean again"):
+        if if_due and found and ctx.others_may_write():
+            found = [time for time in found if not _is_planners(ctx, time)]
     done = [execute(ctx, time, progress) for time in found]
     time = schedule(ctx, if_due=if_due)
     if time is not None:
-        if ctx.others_may_write():
-            # At once: Java, which executes every plan that it sees, fails if we begin with it meanwhile.
-            with naming(ctx.base, f"the clean {time} could not be begun", "its plan stays, clean again"):
+        with naming(ctx.base, f"the clean {time} could not be begun", "its plan stays, clean again"):
+            if ctx.others_may_write():
+                # At once: Java, which executes every plan that it sees, fails if we begin with it meanwhile.
                 create_once(ctx.seams.storage, _file(time, INFLIGHT))
         done.append(execute(ctx, time, progress))
     elif not if_due:  # a dead planner's, which a store had decided: the look under the lock has shown it

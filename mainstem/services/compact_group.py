@@ -182,7 +182,7 @@ class GroupTask:
         if self.order is None:
             tables = read_bounded(storage, split, memory)
         else:
-            tables = read_in_order(storage, split, self.order, memory)
+            tables = read_in_order(storage, [split], self.order, memory)
         for table in tables:
             yield table.append_column(FILE_NAME, pa.repeat(self.file_name, table.num_rows))
 

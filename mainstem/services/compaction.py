@@ -49,20 +49,16 @@ from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.commit_metadata import CompactionStat
 from mainstem.timeline.compaction_trigger import is_due, pending
 from mainstem.timeline.instant import COMMIT, COMPACTION
-from mainstem.timeline.plans import (
-    CompactionOperation,
-    encode_compaction_plan,
-    load_noted_plan,
-)
+from mainstem.timeline.plans import encode_compaction_plan, load_noted_plan
 from mainstem.writers.context import WriterContext
 from mainstem.writers.rollback import condemned
 
 __all__ = ["Compaction", "Execution", "GroupTask", "execute", "executing", "pending", "schedule"]
 
 # A row group waiting to be written takes at most this fraction (1/n) of a task's memory.
-_GROUPS_PER_MEMORY = 8
+GROUPS_PER_MEMORY = 8
 # Statistics of row groups in an order should be narrow. Smaller ones cost more per row than they leave out.
-_ORDERED_GROUP_BYTES = 4 * MIB
+ORDERED_GROUP_BYTES = 4 * MIB
 
 
 @dataclass(frozen=True)
@@ -216,12 +212,12 @@ def _begun(ctx: WriterContext, time: str, at_once: int) -> Execution:
     memory = CompactionOptions.from_properties(properties).memory_bytes
     memory //= max(1, min(at_once, len(operations)))
     how = BaseFileFormat.from_properties(properties)
-    how = replace(how, group_bytes=min(how.group_bytes, max(MIB, memory // _GROUPS_PER_MEMORY)))
+    how = replace(how, group_bytes=min(how.group_bytes, max(MIB, memory // GROUPS_PER_MEMORY)))
     # A plan without an order is another engine's, or of a job that has none.
     order = RowOrder.from_plan(notes) or _wanted_order(ctx)
     order = None if order is None else order.within(avro_to_arrow(base_schema))
     if order is not None:
-        narrow = how.group_bytes if GROUP_BYTES in properties else min(how.group_bytes, _ORDERED_GROUP_BYTES)
+        narrow = how.group_bytes if GROUP_BYTES in properties else min(how.group_bytes, ORDERED_GROUP_BYTES)
         how = replace(how, group_bytes=narrow, order=str(order))
     spec = read_spec(state, None, None, None, "error", stored=True)
     spec = replace(spec, columns=tuple(name for name in spec.columns if name != FILE_NAME))
@@ -229,21 +225,22 @@ def _begun(ctx: WriterContext, time: str, at_once: int) -> Execution:
     tasks = tuple(
         GroupTask(
             storage.location, time, number, operation, spec, base_schema, how,
-            _log_rows(state, operation), memory, ctx.services_sync, order, keep_hours,
+            log_rows(state, operation.partition, operation.log_files), memory, ctx.services_sync, order,
+            keep_hours,
         )
         for number, operation in enumerate(operations)
     )  # fmt: skip
     return replace(execution, tasks=tasks)
 
 
-def _log_rows(state: TableState, operation: CompactionOperation) -> int:
-    """Rows and deleted keys of the log files, as their delta commits counted them."""
+def log_rows(state: TableState, partition: str, logs: Sequence[str]) -> int:
+    """Rows and deleted keys of log files, as their delta commits counted them."""
     total = 0
-    for log in operation.log_files:
+    for log in logs:
         parsed = paths.parse_log_name(log)
         metadata = state.metadata(parsed.instant) if parsed is not None else None
-        stats = metadata.stats.get(operation.partition, []) if metadata is not None else []
-        mine = paths.in_partition(operation.partition, log)
+        stats = metadata.stats.get(partition, []) if metadata is not None else []
+        mine = paths.in_partition(partition, log)
         total += sum(
             (s.get("numWrites") or 0) + (s.get("numDeletes") or 0) for s in stats if s.get("path") == mine
         )

@@ -38,6 +38,7 @@ from mainstem.services.shared_file_names import warn_of_shared_names
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline
+from mainstem.timeline.clustering_plans import load_clustering_plan
 from mainstem.timeline.instant import (
     CLUSTERING,
     COMPACTION,
@@ -199,6 +200,14 @@ class FileListing:
         for partition, names in sorted(self._names.items()):
             state.group(partition, sorted(names))  # fills the archive's cache before the lock
         self._archive = state.archive
+        #: files of instants in flight: they may take some back before they complete
+        self._unsure: dict[str, list[tuple[str, str]]] = {}
+        done, start = state.timeline.completion_times, state.timeline.start or ""
+        for partition, names in sorted(self._names.items()):
+            for name in sorted(names):
+                parsed = paths.parse_log_name(name) or paths.parse_base_name(name)
+                if parsed is not None and parsed.instant >= start and parsed.instant not in done:
+                    self._unsure.setdefault(parsed.instant, []).append((partition, name))
         #: partitions that got files since the first look
         self.grown: set[str] = set()
         if self._whole:
@@ -215,9 +224,14 @@ class FileListing:
             self._names = {found.partition: set(found.names) for found in state.partitions()}
             self.grown = set(self._names)
         new = [i.requested for i in state.writes if i.file_name not in self._seen]
-        for partition, names in written_files(state, new).items():
+        written = written_files(state, new)
+        for partition, names in written.items():
             self._names.setdefault(partition, set()).update(names)
             self.grown.add(partition)
+        for partition, name in (one for time in new for one in self._unsure.pop(time, ())):
+            if name not in written.get(partition, ()):
+                self._names[partition].discard(name)
+                self.grown.add(partition)
         return state, self._names
 
 
@@ -236,19 +250,17 @@ class DueGroups:
         self._ordered: dict[str, bool] = {}
         self._sizes: dict[str, int] = {}
         state, files = listing.now()
-        self._services = _services(state.timeline)
+        self._services = services_shown(state.timeline)
         self._found = {partition: self._find(state, partition, names) for partition, names in files.items()}
 
     def now(self, options: CompactionOptions) -> tuple[TableState, list[PlannedGroup]]:
         """The table's state at this moment, and its groups in the strategy's order; [] if there are none.
 
-        It leaves out replaced groups and those in a pending compaction or log compaction. Raises
-        ``Unsupported`` while a clustering is pending, whose groups must not be compacted.
+        It leaves out replaced groups and those in a pending compaction, log compaction or clustering. Raises
+        ``CorruptTable`` for a clustering's plan that does not read.
         """
         state, files = self._listing.now()
-        why = ": its file groups must not be compacted, and mainstem does not read its plan"
-        refuse_clusterings(state, why)
-        services = _services(state.timeline)
+        services = services_shown(state.timeline)
         stale = self._listing.grown if services == self._services else set(files)
         self._services = services
         for partition in sorted(stale):  # the same calls in every process
@@ -293,27 +305,31 @@ def row_order_of(storage: Storage, path: str) -> str:
     return bytes(notes.get(ORDER_KEY.encode(), b"")).decode("utf-8", "replace")
 
 
-def _services(timeline: ActiveTimeline) -> set[str]:
+def services_shown(timeline: ActiveTimeline) -> set[str]:
     """What the timeline shows of services: file names."""
     suffixes = tuple(f".{DELTACOMMIT}{state}" for state in ("", f".{REQUESTED}", f".{INFLIGHT}"))
     return {name for name in timeline.names if not name.endswith(suffixes)}
 
 
-def refuse_clusterings(state: TableState, why: str) -> None:
-    """Raises ``Unsupported`` while a clustering is pending; ``why`` goes on after that."""
-    if any(i.action == CLUSTERING for i in state.timeline.pending):
-        raise Unsupported(
-            f"a clustering is pending{why}; let Hudi finish it or roll it back", table=state.storage.base
-        )
-
-
 def taken_groups(state: TableState) -> set[tuple[str, str]]:
-    """(partition, file id) of groups that are replaced or in a pending compaction or log compaction."""
+    """(partition, file id) of groups that are replaced or in a pending plan.
+
+    Raises ``Unsupported`` for a clustering that does not say which it takes.
+    """
     found = set(state.compactions) | state.replaced(None)
     for instant in state.timeline.pending:
         if instant.action == LOGCOMPACTION:
             plan = load_compaction_plan(state.storage, instant.requested, LOGCOMPACTION)
             found.update((operation.partition, operation.file_id) for operation in plan)
+        elif instant.action == CLUSTERING:
+            clustering = load_clustering_plan(state.storage, instant.requested)
+            if clustering is None:
+                raise Unsupported(
+                    f"the clustering {instant.requested} is pending, and its plan is empty: which file groups"
+                    " it takes is unknown; roll it back (mainstem rollback)",
+                    table=state.storage.base,
+                )
+            found |= clustering.taken
     return found
 
 

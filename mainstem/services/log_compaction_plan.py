@@ -24,7 +24,7 @@ from mainstem.readers.planning.table_state import WRITES, TableState
 from mainstem.readers.rows.log_rows import log_runs
 from mainstem.readers.rows.native_logs import blocks_of
 from mainstem.readers.rows.split import ReadSpec, Split, split_paths
-from mainstem.services.compaction_plan import PlannedGroup, measured, refuse_clusterings, taken_groups
+from mainstem.services.compaction_plan import PlannedGroup, measured, taken_groups
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline
@@ -129,11 +129,9 @@ def plan_runs(
 ) -> list[PlannedGroup]:
     """The runs to merge: of each file group the newest slice's logs up to the oldest write in flight.
 
-    It leaves out replaced groups, those in a pending compaction or log compaction, and those with fewer than
-    ``blocks_min`` blocks. Raises ``Unsupported`` while a clustering is pending.
+    It leaves out replaced groups, those in a pending plan, and those with fewer than ``blocks_min`` blocks.
+    Raises ``Unsupported`` for a pending clustering that does not say which groups it takes.
     """
-    why = ", and mainstem does not read its plan, so it cannot tell which file groups to leave alone"
-    refuse_clusterings(state, why)
     in_flight = writes_in_flight(state.timeline)
     until = in_flight[0].requested if in_flight else None
     taken = taken_groups(state)

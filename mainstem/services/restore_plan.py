@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mainstem.errors import Invalid, Unavailable, Unsupported
+from mainstem.errors import Invalid, Unavailable
 from mainstem.publish.publisher import Section
 from mainstem.readers.planning.table_state import WRITES, TableState
 from mainstem.services.compaction_plan import FileListing
@@ -132,10 +132,11 @@ def _check_quiet(ctx: WriterContext, section: Section) -> None:
                     instant=instant.requested,
                 )
         elif instant.action == CLUSTERING:
-            raise Unsupported(
-                f"the clustering {instant.requested} is pending, and mainstem does not read its plan; let"
-                " Hudi finish it or roll it back",
+            raise Unavailable(
+                f"the clustering {instant.requested} is not finished; execute it, or roll it back (mainstem"
+                " cluster, mainstem rollback), then restore",
                 table=ctx.base,
+                instant=instant.requested,
             )
         elif instant.action in (CLEAN, RESTORE, ROLLBACK, INDEXING):
             raise Unavailable(

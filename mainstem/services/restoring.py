@@ -53,10 +53,12 @@ from mainstem.services.restore_plan import schedule
 from mainstem.storage import paths
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.instant import (
+    CLUSTERING,
     COMMIT,
     COMPACTION,
     INFLIGHT,
     LOGCOMPACTION,
+    REPLACECOMMIT,
     REQUESTED,
     RESTORE,
     ROLLBACK,
@@ -225,7 +227,7 @@ class _Run:
         set_metadata_aside(self._ctx, self._times)
         self._remove_data_files()
         self._remove_pending_files()
-        merges = (COMMIT, COMPACTION, LOGCOMPACTION)
+        merges = (COMMIT, COMPACTION, LOGCOMPACTION, CLUSTERING, REPLACECOMMIT)
         remove_private_files(self._storage, {i.requested for i in self._plan.instants if i.action in merges})
         self._remove_data_files()
         for requested in sorted(self._times):

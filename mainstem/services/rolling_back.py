@@ -3,9 +3,10 @@
 These can be rolled back:
 
 - a pending write whose writer is dead (its heartbeat has expired);
-- a pending compaction or log compaction without a live executor: both its files and its plan go. Hudi keeps
-  the plan. Here the names of new base files follow from the plan, so a suspended rollback that wakes up would
-  delete the files of a later execution of the same plan. The next ``schedule`` plans the same work again;
+- a pending compaction, log compaction or clustering without a live executor: both its files and its plan go.
+  Hudi keeps the plan. Here the names of new base files follow from the plan, so a suspended rollback that
+  wakes up would delete the files of a later execution of the same plan. The next ``schedule`` plans the same
+  work again;
 - the write or compaction that completed last, if nothing depends on it: no savepoint of it, no pending plan
   that reads its files, no clean that removed (or is about to remove) the files that it superseded.
 
@@ -53,7 +54,7 @@ from mainstem.timeline.plans import RollbackPlan, load_compaction_plan, load_rol
 from mainstem.writers.context import WriterContext
 from mainstem.writers.rollback import RolledBackInstant, condemned, execute_rollback, plan_of
 
-_PLANS = (COMPACTION, LOGCOMPACTION)
+_PLANS = (COMPACTION, LOGCOMPACTION, CLUSTERING)
 
 
 def roll_back_instant(ctx: WriterContext, requested: str) -> RolledBackInstant:
@@ -122,7 +123,8 @@ def _find(timeline: ActiveTimeline, requested: str, base: str) -> Instant:
             return instant
     what = f"a {found[0].action}" if found else "not on the active timeline"
     raise Invalid(
-        f"{requested} is {what}; only writes, compactions and log compactions there can be rolled back",
+        f"{requested} is {what}; only writes, compactions, log compactions and clusterings there can be"
+        " rolled back",
         table=base,
         instant=requested,
     )

@@ -12,6 +12,7 @@ from mainstem.options import FAILED_WRITES, FAILED_WRITES_OLD, families, service
 from mainstem.options.tables import PAYLOAD_CLASS
 from mainstem.services import archive_plan, clean_plan, log_compaction_plan
 from mainstem.services.clustering_order import RowOrder
+from mainstem.services.clustering_plan import ClusteringOptions
 from mainstem.services.service_switches import RunOptions
 
 SERVICE_KEYS = frozenset(name for option in services.OPTIONS for name in option.names)
@@ -66,4 +67,5 @@ def check_service_values(properties: Mapping[str, str]) -> None:
     metadata_compaction_plan.MetadataCompactionOptions.from_properties(properties)
     clean_plan.CleanOptions.of_metadata_table(properties)
     RowOrder.from_properties(properties)
+    ClusteringOptions.from_properties(properties)
     archive_plan.ArchiveOptions.from_properties(properties)  # compaction's and cleaning's among them

@@ -1,10 +1,10 @@
-"""Rows of a file slice in a ``RowOrder``, within a memory limit, however large the slice is.
+"""Rows of file slices in a ``RowOrder``, within a memory limit, however large the slices are.
 
 Rows that fit into the limit are sorted at once. Otherwise runs of them are sorted one by one and spilled to
 disk, and then merged: of each run a piece is in memory, and all rows that no unread row can come before are
 put in order together. Runs that are too many for this are first merged to fewer.
 
-A curve's axes are the ranks of a column's values among those of the slice: exact if all rows are in memory,
+A curve's axes are the ranks of a column's values among those of the slices: exact if all rows are in memory,
 among evenly spaced rows otherwise, which a first reading of these columns alone finds.
 """
 
@@ -42,24 +42,31 @@ _AXIS_BITS_MAX = 20
 _PLACE = "\0place"
 
 
-def read_in_order(storage: Storage, split: Split, order: RowOrder, memory_bytes: int) -> Iterator[pa.Table]:
+def read_in_order(
+    storage: Storage, splits: Sequence[Split], order: RowOrder, memory_bytes: int
+) -> Iterator[pa.Table]:
     """The rows of ``read_bounded`` in order, in tables of no certain size. Raises what it raises, and
     ``OSError`` where the disk for temporary files is full."""
     run_bytes = max(_RUN_BYTES_MIN, min(_RUN_BYTES_MAX, memory_bytes // _RUN_SHARE))
     merging = max(1, memory_bytes // _MERGE_SHARE)
-    runs = in_pieces(read_bounded(storage, split, merging), run_bytes)
+    runs = in_pieces(_read(storage, splits, merging), run_bytes)
     ahead = [run for run in (next(runs, None), next(runs, None)) if run is not None]
     if len(ahead) < 2:
         if ahead:
             yield from _in_order(ahead.pop(), order, None, run_bytes // _RUNS_MAX)
         return
-    sample = _sample(storage, split, order, merging) if order.is_curve else None
+    sample = _sample(storage, splits, order, merging) if order.is_curve else None
     with spilling() as spill:
         store = _Runs(spill, order)
         for run in chain(_emptied(ahead), runs):
             store.add(_in_order(run, order, sample, run_bytes // _RUNS_MAX))
         for table in store.merged():
             yield _without_place(table)
+
+
+def _read(storage: Storage, splits: Sequence[Split], memory_bytes: int) -> Iterator[pa.Table]:
+    for split in splits:
+        yield from read_bounded(storage, split, memory_bytes)
 
 
 def _emptied(tables: list[pa.Table]) -> Iterator[pa.Table]:
@@ -136,12 +143,12 @@ def _axis(values: pa.ChunkedArray, among: pa.ChunkedArray | None, bits: int) -> 
     return found
 
 
-def _sample(storage: Storage, split: Split, order: RowOrder, memory_bytes: int) -> pa.Table:
-    """The order's columns of evenly spaced rows of the slice."""
-    narrow = replace(split, spec=replace(split.spec, columns=order.columns))
+def _sample(storage: Storage, splits: Sequence[Split], order: RowOrder, memory_bytes: int) -> pa.Table:
+    """The order's columns of evenly spaced rows of the slices."""
+    narrow = [replace(split, spec=replace(split.spec, columns=order.columns)) for split in splits]
     kept: list[pa.Table] = []
     seen, count, stride = 0, 0, 1
-    for table in read_bounded(storage, narrow, memory_bytes):
+    for table in _read(storage, narrow, memory_bytes):
         chosen = np.arange(-seen % stride, table.num_rows, stride)
         seen += table.num_rows
         kept.append(table.take(pa.array(chosen)))

@@ -252,6 +252,23 @@ def encode_commit(
     return _encoded(by_partition, extra, operation, compacted)
 
 
+def encode_replace_commit(
+    stats: Sequence[WriteStat],
+    extra: Mapping[str, str],
+    operation: str,
+    replaced: Mapping[str, Sequence[str]],
+) -> bytes:
+    """Bytes of a completed ``.replacecommit``; ``replaced``: partition -> ids of the file groups that go."""
+    by_partition: dict[str, list[dict[str, Any] | Encoded]] = {}
+    for stat in stats:
+        by_partition.setdefault(stat.partition, []).append(stat.record())
+    record = {
+        **_record(by_partition, extra, operation, False),
+        "partitionToReplaceFileIds": {partition: list(ids) for partition, ids in replaced.items()},
+    }
+    return encode_container(schema_text("HoodieReplaceCommitMetadata"), record, VERSION_MARK)
+
+
 @lru_cache(maxsize=4)
 def _without_files(extra: tuple[tuple[str, str], ...], operation: str, compacted: bool) -> bytes:
     """Each of a writer's inflight files is the same."""
@@ -264,14 +281,23 @@ def _encoded(
     operation: str,
     compacted: bool,
 ) -> bytes:
-    record = {
+    record = _record(by_partition, extra, operation, compacted)
+    return encode_container(schema_text("HoodieCommitMetadata"), record, VERSION_MARK)
+
+
+def _record(
+    by_partition: Mapping[str, list[dict[str, Any] | Encoded]],
+    extra: Mapping[str, str],
+    operation: str,
+    compacted: bool,
+) -> dict[str, Any]:
+    return {
         "partitionToWriteStats": by_partition,
         "compacted": compacted,
         "extraMetadata": dict(extra),
         "version": None,
         "operationType": operation,
     }
-    return encode_container(schema_text("HoodieCommitMetadata"), record, VERSION_MARK)
 
 
 def decode_commit(data: bytes, *, path: str) -> CommitMetadata:

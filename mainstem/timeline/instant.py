@@ -36,7 +36,7 @@ WRITE_ACTIONS = frozenset(
 )
 
 # Actions whose requested file holds the plan: without it, an inflight file means nothing.
-PLANNED_ACTIONS = frozenset((COMPACTION, LOGCOMPACTION, CLEAN, ROLLBACK, RESTORE, INDEXING))
+PLANNED_ACTIONS = frozenset((COMPACTION, LOGCOMPACTION, CLUSTERING, CLEAN, ROLLBACK, RESTORE, INDEXING))
 
 _NAME = re.compile(r"^([0-9]{14,20})(?:_([0-9]{14,20}))?\.(?:([a-z]+)(?:\.(requested|inflight))?)\Z")
 

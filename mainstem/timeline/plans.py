@@ -19,7 +19,7 @@ from mainstem.storage.paths import inside
 from mainstem.storage.protocol import Storage
 from mainstem.storage.spellings import as_url
 from mainstem.timeline.commit_metadata import VERSION_MARK, schema_text
-from mainstem.timeline.instant import ACTIONS, CLUSTERING, COMPACTION, LOGCOMPACTION, REQUESTED, ROLLBACK
+from mainstem.timeline.instant import ACTIONS, COMPACTION, LOGCOMPACTION, REQUESTED, ROLLBACK
 
 _LOG_COMPACTOR = "org.apache.hudi.table.action.compact.LogCompactionExecutionHelper"
 
@@ -237,34 +237,13 @@ def _decoded(data: bytes, path: str) -> tuple[list[CompactionOperation], dict[st
     return operations, {str(k): str(v) for k, v in notes.items()} if isinstance(notes, dict) else {}
 
 
-def clustered_groups(storage: Storage, requested: str) -> set[tuple[str, str]] | None:
-    """(partition, file id) of the file groups that a pending clustering replaces; None: it does not say.
-
-    Raises ``FileNotFoundError`` if the plan is gone. Nothing is read or deleted by these names.
-    """
-    path = paths.timeline_file(f"{requested}.{CLUSTERING}.{REQUESTED}")
-    data = storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
-    if not data:
-        return None
-    record, _ = decode_container(data, path=path)
-    plan = part(record.get("clusteringPlan"), dict, path)
-    slices = [
-        part(one, dict, path)
-        for group in part(plan.get("inputGroups"), list, path)
-        for one in part(part(group, dict, path).get("slices"), list, path)
-    ]
-    names = ("partitionPath", "fileId")
-    found = {tuple(part(one.get(name), str, path) for name in names) for one in slices}
-    return {(partition, file_id) for partition, file_id in found} or None
-
-
 def _operation(raw: dict[str, Any], path: str) -> CompactionOperation:
     partition = part(raw.get("partitionPath"), str, path)
     if partition:
         paths.inside(partition, source=path)
-    logs = tuple(_name(str(p), partition, path) for p in part(raw.get("deltaFilePaths"), list, path))
+    logs = tuple(name_in_plan(str(p), partition, path) for p in part(raw.get("deltaFilePaths"), list, path))
     base = raw.get("dataFilePath")
-    base = _name(str(base), partition, path) if base else None
+    base = name_in_plan(str(base), partition, path) if base else None
     for name in logs:
         if paths.parse_log_name(name) is None:
             raise CorruptTable(f"compaction plan names {name!r}, no log file", path=path)
@@ -275,12 +254,12 @@ def _operation(raw: dict[str, Any], path: str) -> CompactionOperation:
     )
 
 
-def _name(found: str, partition: str, path: str) -> str:
-    """The bare file name. Plans of version 1 hold whole paths; each must lie in its partition."""
+def name_in_plan(found: str, partition: str, path: str) -> str:
+    """The bare file name. Some plans hold whole paths; each must lie in its partition."""
     folder, _, name = found.rpartition("/")
     if folder and partition and not f"/{folder}".endswith(f"/{partition}"):
         raise CorruptTable(
-            f"compaction plan names {found!r}, which is not in the partition {partition!r} beside it",
+            f"the plan names {found!r}, which is not in the partition {partition!r} beside it",
             path=path,
         )
     return name

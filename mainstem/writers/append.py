@@ -431,10 +431,14 @@ class BucketAppender:
         self._closed.clear()
         self._logs.clear()
 
+    def forget(self) -> None:
+        """Frees memory of rows, once nothing more is done with them."""
+        self.written.clear()
+
     def release(self) -> None:
         """Closes every file, keeps its content, and frees memory."""
         self.torn = True
-        self.written.clear()
+        self.forget()
         for log in self._logs.values():
             with suppress(OSError):
                 drop(log.sink)

@@ -12,27 +12,36 @@ requested times even if the look saw them.
 
 After ``_ROUNDS_MAX`` rounds, which need as many commits in the time of one, files are read under the lock.
 
-What is not moved yet: rows that were appended to a file group which a clustering, or an overwrite of Java's,
-replaced meanwhile. That ends the transaction, as a clustering that is planned does: who executes it would
-leave out what comes after its plan.
+**File groups that were replaced.** If a clustering, or another engine's overwrite, replaced a file group that
+rows were appended to, or one that others placed keys in meanwhile, it does not help to know the files of each
+instant, in whatever order: a new look tells where all keys live by now, and all rows are placed by it
+(``PlacingAppender.place_again``). The new look knows of everything that completed before it, so that is done.
+
+**File groups that will be replaced.** Whoever executes a plan leaves out what comes after it, and Java's
+executors look for nothing at their end. So a writer that is about to complete in a file group of a pending
+clustering takes the plan back first, outside the lock, and publishes once the plan is gone from the timeline.
+It costs a rollback, once per plan; its executor finds it gone, and plans anew. Plans of other engines stay:
+theirs end their own writers there, and so they do ours (``Replaced``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from mainstem.layout.key_index import GroupOfKey
 from mainstem.storage import paths
-from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline
+from mainstem.timeline.clustering_plans import ClusteringPlan, load_clustering_plan
 from mainstem.timeline.commit_metadata import OVERWRITES, CommitMetadata
-from mainstem.timeline.instant import CLUSTERING
-from mainstem.timeline.plans import clustered_groups
+from mainstem.timeline.instant import CLUSTERING, REQUESTED, Instant
+from mainstem.timeline.plans import load_rollback_plan
 from mainstem.writers.conflicts import COMPACT, LOG_COMPACT, CompletedWrites, is_completed_write
+from mainstem.writers.context import WriterContext
 from mainstem.writers.placed_rows import PlacingAppender
+from mainstem.writers.rollback import condemned, execute_rollback, roll_back
 
 _ROUNDS_MAX = 10
 # They write keys anew that were there before.
@@ -46,8 +55,8 @@ class LookAgain:
 
 @dataclass(frozen=True)
 class Replaced:
-    """A decision: rows would be lost in file groups that are replaced, or be found by nobody in what is
-    overwritten. ``by``: what becomes of these; ``again``: whether it suffices to write them again."""
+    """A decision: rows would be lost in file groups that another engine is about to replace, or be found by
+    nobody in what is overwritten. ``by``: how; ``again``: whether it suffices to write them again."""
 
     by: str
     again: bool = False
@@ -56,65 +65,99 @@ class Replaced:
 class KeysPlacedMeanwhile:
     """Looks at each instant that completed since a transaction's ``KeyPlaces`` once."""
 
-    def __init__(
-        self, storage: Storage, instant: str, appender: PlacingAppender, history: str = paths.HISTORY
-    ) -> None:
-        self._storage = storage
+    def __init__(self, ctx: WriterContext, instant: str, appender: PlacingAppender) -> None:
+        self._ctx = ctx
+        self._storage = ctx.seams.storage
         self._instant = instant
         self._appender = appender
-        self._writes = CompletedWrites(storage, instant, history)
+        self._writes = CompletedWrites(self._storage, instant, ctx.config.history)
         self._done = {instant}
         self._rounds = 0
+        #: file groups that instants replaced which ``_done`` has
+        self._replaced: set[GroupOfKey] = set()
 
     def move(self, timeline: ActiveTimeline) -> Replaced | None:
-        """Outside the lock: move the rows whose keys were placed meanwhile."""
+        """Outside the lock: move the rows whose keys were placed, or whose file groups replaced, meanwhile,
+        and take back plans that would leave rows out."""
         self._rounds += 1
+        again, waiting = self._must_place_again([]), list[str]()
         for requested, metadata in self._unseen(timeline):
-            if (replaced := self._replaced(requested, metadata)) is not None:
-                return replaced
-            for place, path in self._added(metadata):
+            if self._hides(metadata):
+                return Replaced(f"the instant {requested} overwrote them", again=True)
+            self._note(metadata)
+            added = list(self._added(metadata))
+            again = again or self._must_place_again([place for place, _ in added])
+            if again:
+                waiting.append(requested)
+                continue
+            for place, path in added:
                 for keys in self._keys(place, path):
                     if keys is None:
                         self._appender.give_way_all(place, requested)
                     else:
                         self._appender.give_way(place, keys, requested)
             self._done.add(requested)
+        if again:
+            assert self._ctx.look_for_keys is not None
+            self._appender.place_again(self._ctx.look_for_keys())
+            self._replaced.clear()
+            self._done.update(waiting)
         self._appender.settle_places()
-        return self._to_be_replaced(timeline)
-
-    def look(self, timeline: ActiveTimeline) -> LookAgain | Replaced | None:
-        """Under the lock: None if the transaction's rows lie where their keys are."""
-        for requested, metadata in self._unseen(timeline):
-            if (replaced := self._replaced(requested, metadata)) is not None:
-                return replaced
-            added = list(self._added(metadata))
-            if added and (self._rounds < _ROUNDS_MAX or any(self._meets(*one) for one in added)):
-                return LookAgain()
-            self._done.add(requested)
-        return self._to_be_replaced(timeline)
-
-    def _replaced(self, requested: str, metadata: CommitMetadata) -> Replaced | None:
-        mine = self._appender.appended_to
-        gone = ((p, file_id) for p, ids in metadata.replaced.items() for file_id in ids)
-        if not mine.isdisjoint(gone):
-            return Replaced(f"the instant {requested} replaced them")
-        if metadata.operation in OVERWRITES and mine:
-            hidden = ((p, str(s.get("fileId") or "")) for p, stats in metadata.stats.items() for s in stats)
-            if not mine.isdisjoint(hidden):
-                return Replaced(f"the instant {requested} overwrote them", again=True)
+        for requested, plan in self._plans(timeline):
+            if plan is None or not plan.ours:
+                return Replaced(f"the pending clustering {requested} replaces them")
+            self._withdraw(timeline, requested)
         return None
 
-    def _to_be_replaced(self, timeline: ActiveTimeline) -> Replaced | None:
+    def _must_place_again(self, added: Sequence[GroupOfKey]) -> bool:
+        appender = self._appender
+        if self._replaced and not self._replaced.isdisjoint({*appender.appended_to, *added}):
+            return True
+        # Of one key, rows of two batches may lie in two places, or the later one first.
+        return bool(added) and appender.places.looked_again and appender.can_place_again
+
+    def look(self, timeline: ActiveTimeline) -> LookAgain | None:
+        """Under the lock: None if the transaction's rows lie where their keys are."""
+        for requested, metadata in self._unseen(timeline):
+            added = list(self._added(metadata))
+            if self._hides(metadata) or (
+                added and (self._rounds < _ROUNDS_MAX or any(self._meets(*one) for one in added))
+            ):
+                return LookAgain()
+            self._note(metadata)
+            self._done.add(requested)
+        replaced = self._replaced and not self._replaced.isdisjoint(self._appender.appended_to)
+        return LookAgain() if replaced or any(self._plans(timeline)) else None
+
+    def _hides(self, metadata: CommitMetadata) -> bool:
+        """Whether an overwrite hid file groups that rows were appended to."""
+        mine = self._appender.appended_to if metadata.operation in OVERWRITES else ()
+        hidden = ((p, str(s.get("fileId") or "")) for p, stats in metadata.stats.items() for s in stats)
+        return bool(mine) and not set(mine).isdisjoint(hidden)
+
+    def _note(self, metadata: CommitMetadata) -> None:
+        self._replaced.update((p, file_id) for p, ids in metadata.replaced.items() for file_id in ids)
+
+    def _plans(self, timeline: ActiveTimeline) -> Iterator[tuple[str, ClusteringPlan | None]]:
+        """Pending clusterings of file groups that rows were appended to; None: it does not say of which."""
         mine = self._appender.appended_to
         pending = (i.requested for i in timeline.pending if i.action == CLUSTERING) if mine else ()
         for requested in pending:
             try:
-                taken = clustered_groups(self._storage, requested)
+                plan = load_clustering_plan(self._storage, requested)
             except FileNotFoundError:
                 continue  # gone since the listing, or completed: then its replaced groups tell
-            if taken is None or not mine.isdisjoint(taken):
-                return Replaced(f"the pending clustering {requested} replaces them")
-        return None
+            if plan is None or not mine.isdisjoint(plan.taken):
+                yield requested, plan
+
+    def _withdraw(self, timeline: ActiveTimeline, requested: str) -> None:
+        rollback = condemned(self._storage, timeline).get(requested)
+        if rollback is None:
+            roll_back(self._ctx, Instant(requested, CLUSTERING, REQUESTED), own=True)
+            return
+        plan = load_rollback_plan(self._storage, rollback)  # of a process that may have died
+        if plan is not None:
+            execute_rollback(self._ctx, rollback, plan, shown=True)
 
     def _meets(self, place: GroupOfKey, path: str) -> bool:
         return any(keys is None or self._appender.meets(place, keys) for keys in self._keys(place, path))

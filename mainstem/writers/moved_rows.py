@@ -109,6 +109,7 @@ class MovingAppender(PlacingAppender):
     """Writes rows to the file groups of their keys, which move with their partition; see above."""
 
     follows_updates = True
+    keeps_batches = False
 
     def __init__(
         self,

@@ -10,7 +10,8 @@ when everything older is hidden. What completes after T stays, on top:
   hidden now. Others hold them for new ones. So if it appended to such file groups it ends as ``KeyTaken``,
   and is written again.
 - Two overwrites of one partition have no file group in common: the one that commits second is made again.
-- A pending clustering of another engine's would bring rows back: it is waited for by nobody, and refused.
+- A pending clustering would bring rows back: it is waited for by nobody, and refused. One that completed
+  after T put rows into file groups that are not older than T: the overwrite is made again.
 
 Under a global index rows may have to hide keys of other partitions. That is refused.
 """
@@ -43,6 +44,7 @@ class PlacingOverwriter(PlacingAppender):
 
     follows_updates = True
     follows_since_begin = True
+    keeps_batches = False
 
     def __init__(
         self,
@@ -99,7 +101,7 @@ class PlacingOverwriter(PlacingAppender):
 
 
 class HiddenGroups(Hidden):
-    """``Hidden`` by file groups; another overwrite of these partitions, and any clustering, count as well."""
+    """``Hidden`` by file groups; other overwrites and clusterings of these partitions count as well."""
 
     whenever = frozenset((LOGCOMPACTION, CLUSTERING))
 
@@ -116,17 +118,21 @@ class HiddenGroups(Hidden):
         super().__init__(storage, spec.instant, bases, history)
         whole = spec.operation == INSERT_OVERWRITE_TABLE
         self._partitions = None if whole else named | {stat.partition for stat in stats}
+        if not self._places:  # what replaced all that it would hide is found nevertheless
+            self._places = {(partition, "") for partition in self._partitions or ("",)}
 
     def _named(self, files: Iterable[tuple[str, str]]) -> list[Place]:
         return list(files)
 
     def _places_of(self, requested: str, metadata: CommitMetadata) -> Iterable[Place]:
+        mine, touched = self._partitions, set(metadata.replaced)
+        whole = mine is None
         if metadata.operation in OVERWRITES:
-            mine = self._partitions
-            whole = mine is None or metadata.operation == INSERT_OVERWRITE_TABLE.upper()
-            if whole or (mine is not None and not mine.isdisjoint(metadata.stats)):
-                return self._places
-        return super()._places_of(requested, metadata)
+            whole = whole or metadata.operation == INSERT_OVERWRITE_TABLE.upper()
+            touched = touched | metadata.stats.keys()
+        elif not metadata.replaced:
+            return super()._places_of(requested, metadata)
+        return self._places if whole or not touched.isdisjoint(mine or ()) else ()
 
     def _planned(self, instant: Instant) -> Iterable[Place]:
         return self._places if instant.action == CLUSTERING else super()._planned(instant)

@@ -12,7 +12,13 @@ appended to the other writer's file group. A delete of a key that lies nowhere i
 reason. Where a put may take effect late, a file that was put and deleted may come back, and would belong to a
 completed instant: there, once the file is put, the transaction ends as ``KeyTaken``, and is written again.
 
-Memory: the rows of new keys, until the commit.
+A clustering may replace a file group that rows were appended to (``keys_placed_meanwhile`` finds that, too).
+Then ``place_again`` goes by a new look at where keys live: the transaction's files go, which nobody has seen,
+and all its rows are placed anew, in their order. Rows of keys that the clustering left out as deleted become
+new ones.
+
+Memory: the rows of new keys, until the commit, and the batches up to ``_KEPT_BYTES_MAX``. Where there were
+more, ``place_again`` ends as ``KeyTaken``.
 """
 
 from __future__ import annotations
@@ -49,6 +55,8 @@ _KEY, _PARTITION, _FILE = META_FIELDS[2:5]
 NOWHERE = 0
 # In memory, where Parquet takes a third or less: Hudi's files have 120 MiB at most.
 _FILE_BYTES_MAX = 256 * MIB
+# Batches are kept up to this size, in case that their file groups are replaced.
+_KEPT_BYTES_MAX = 128 * MIB
 
 
 class KeyTaken(RolledBack):
@@ -61,6 +69,8 @@ class KeyPlaces(Protocol):
     index: KeyIndex
     #: requested times of the completed instants that it goes by
     seen: frozenset[str]
+    #: files went meanwhile, so that later keys were looked for in a later state than earlier ones
+    looked_again: bool
 
     def find(self, partition: str | None, keys: pa.Array) -> tuple[np.ndarray, list[GroupOfKey]]:
         """For each of these distinct keys the number of its place in the list, or -1 where it lies nowhere;
@@ -120,12 +130,12 @@ class _Encoder(BucketEncoder):
 
     def __init__(self, spec: WriteSpec, task: str, places: KeyPlaces, groups: _Groups) -> None:
         super().__init__(spec, task)
-        self._places = places
+        self.places = places
         self._groups = groups
 
     def _placed(self, keys: KeyColumns, codes: np.ndarray, partitions: list[str]) -> Placed:
         texts = keys.texts
-        if self._places.index.is_global:
+        if self.places.index.is_global:
             found = self._numbers(None, texts)
             codes, partitions = self._at_home(codes, partitions, found)
             return codes, partitions, found, len(self._groups)
@@ -140,7 +150,7 @@ class _Encoder(BucketEncoder):
     def _numbers(self, partition: str | None, texts: pa.Array) -> np.ndarray:
         """The number of each key's file group."""
         coded = texts.dictionary_encode()
-        at, places = self._places.find(partition, coded.dictionary)
+        at, places = self.places.find(partition, coded.dictionary)
         numbers = np.array([NOWHERE, *map(self._groups.number, places)], np.int64)
         return numbers[at + 1][coded.indices.to_numpy()]
 
@@ -155,8 +165,8 @@ class _Encoder(BucketEncoder):
         at_home = np.where(found == NOWHERE, codes, home[found])
         away = np.flatnonzero(at_home != codes)
         partitions = list(numbers)
-        if len(away) and self._places.index.moves:
-            raise _refused_move(self.spec, self._places.index, partitions[at_home[away[0]]])
+        if len(away) and self.places.index.moves:
+            raise _refused_move(self.spec, self.places.index, partitions[at_home[away[0]]])
         return at_home, partitions
 
 
@@ -187,6 +197,30 @@ class _Fresh:
         return pa.concat_arrays([pa.array([], pa.string()), *column.chunks])
 
 
+class _Kept:
+    """The batches of a transaction, with what each was written by, in case that it must be placed again."""
+
+    def __init__(self) -> None:
+        self._batches: list[tuple[WriteSpec, pa.Table]] = []
+        self._bytes = 0
+
+    def add(self, spec: WriteSpec, batch: pa.Table) -> None:
+        self._bytes += batch.nbytes
+        self._batches.append((spec, batch))
+        if not self.whole:
+            self._batches.clear()
+
+    @property
+    def whole(self) -> bool:
+        return self._bytes <= _KEPT_BYTES_MAX
+
+    def clear(self) -> None:
+        self._batches.clear()
+
+    def __iter__(self) -> Iterator[tuple[WriteSpec, pa.Table]]:
+        return iter(self._batches)
+
+
 class PlacingAppender(BulkInserter):
     """Writes rows to the file groups of their keys; see above."""
 
@@ -194,6 +228,8 @@ class PlacingAppender(BulkInserter):
     follows_updates = False
     #: whether everything counts that completed since its instant was requested, whatever was seen
     follows_since_begin = False
+    #: whether batches are kept for ``place_again``
+    keeps_batches = True
 
     def __init__(
         self,
@@ -209,12 +245,16 @@ class PlacingAppender(BulkInserter):
         self.places = places
         self._random = random
         self._groups = _Groups()
-        self._encoder: BucketEncoder = _Encoder(spec, token.split("-", 1)[0], places, self._groups)
+        self._looking = _Encoder(spec, token.split("-", 1)[0], places, self._groups)
+        self._encoder: BucketEncoder = self._looking
         self._fresh: list[_Fresh] = []
         #: numbers of log files of new keys
         self._filled: set[int] = set()
         #: deletes of keys that lie nowhere: partition, rows, keys
         self._gone: list[tuple[str, pa.Table, pa.Array]] = []
+        self._kept = _Kept()
+        #: log files of ``place_again`` have greater versions than those that it took back
+        self._passed = 0
 
     def file_id(self, partition: str, bucket: int) -> str:
         """The file group with this number."""
@@ -225,9 +265,14 @@ class PlacingAppender(BulkInserter):
         """File groups that get rows of this transaction and have files of others."""
         return {self._groups.place(number) for _, number in self._versions}
 
+    def _write(self, batch: pa.Table) -> int:
+        count = super()._write(batch)
+        if count and self.keeps_batches:
+            self._kept.add(self._spec, batch)
+        return count
+
     def _append(self, slab: Slab) -> None:
         new = np.array([bucket == NOWHERE for _, bucket in slab.places])
-        lengths = np.diff(slab.bounds)
         if new.any():
             if self._fresh:
                 raise Invalid(
@@ -239,14 +284,7 @@ class PlacingAppender(BulkInserter):
             self.torn = True  # until the whole batch is held or written
             for at in np.flatnonzero(new).tolist():
                 self._hold(_cut(slab, at))
-            kept = pa.array(np.repeat(~new, lengths))
-            slab = Slab(
-                [place for place, away in zip(slab.places, new, strict=True) if not away],
-                [0, *np.cumsum(lengths[~new]).tolist()],
-                slab.rows.filter(kept),
-                slab.keys.filter(kept),
-                None if slab.deleted is None else slab.deleted[np.repeat(~new, lengths)],
-            )
+            slab = _without(slab, new)
         if slab.places:
             BucketAppender._append(self, slab)
 
@@ -325,6 +363,7 @@ class PlacingAppender(BulkInserter):
         fresh.stat = self._closed[-1] if open_log is None else open_log.stat
 
     def _open_log(self, partition: str, bucket: int) -> OpenLog:
+        self._versions.setdefault((partition, bucket), self._passed)
         log = super()._open_log(partition, bucket)
         if bucket in self._filled:
             log.stat = NewKeysStat(**vars(log.stat))
@@ -383,6 +422,63 @@ class PlacingAppender(BulkInserter):
     def settle_places(self) -> None:
         """After all ``give_way``."""
 
+    # -- file groups that were replaced ------------------------------------------------------------
+
+    @property
+    def can_place_again(self) -> bool:
+        """Whether this transaction is small enough for ``place_again``."""
+        return self.keeps_batches and self._kept.whole
+
+    def place_again(self, places: KeyPlaces) -> None:
+        """Goes by this look from now on, and places all rows by it, in the order in which they were given.
+
+        The files made so far go, durably before the commit, as in ``_take_back``. Call it after ``gather``,
+        and ``finish`` after it. Raises ``KeyTaken`` where that is impossible.
+        """
+        self._check_whole()
+        if not self.can_place_again:
+            raise self._taken("a clustering replaced file groups of this transaction")
+        self.torn = True  # until all are placed
+        self.places = self._looking.places = places
+        self._take_back_all()
+        now = self._spec
+        for spec, batch in self._kept:
+            self.adopt(spec)
+            for slab in self._encoder.split(batch):
+                self._append(slab)
+        self.adopt(now)
+        self.torn = False
+        self.gather()
+
+    def _take_back_all(self) -> None:
+        if has_swaps(self._storage) and self._closed:
+            raise self._taken("a clustering replaced a file group of this transaction")
+        for log in self._logs.values():
+            drop(log.sink)
+            if not has_swaps(self._storage):
+                self._storage.delete(log.stat.path)
+        for stat in self._closed:
+            self._storage.delete(stat.path)
+        self._passed = max((self._passed, *self._versions.values()))
+        for mine in (self._logs, self._closed, self._versions, self._fresh, self._gone, self._waiting):
+            mine.clear()
+        self._filled.clear()
+        self.written.clear()
+
+    def _taken(self, what: str = "another writer inserted or moved a key of this transaction") -> KeyTaken:
+        self.torn = False
+        return KeyTaken(
+            f"{what} just before it would have completed; nothing of it is visible: write its rows again in a"
+            " new transaction",
+            table=self._spec.base,
+            instant=self._spec.instant,
+        )
+
+    def forget(self) -> None:
+        """As of any appender."""
+        super().forget()
+        self._kept.clear()
+
     def _meets(self, partition: str, place: GroupOfKey, texts: pa.Array, keys: pa.Array) -> np.ndarray:
         if partition != place[0] and not self.places.index.is_global:
             return np.zeros(len(texts), bool)
@@ -398,20 +494,11 @@ class PlacingAppender(BulkInserter):
         flags = np.ones(count, bool) if deleted else None
         BucketAppender._append(self, Slab([there], [0, count], rows, keys, flags))
 
-    def _taken(self) -> KeyTaken:
-        return KeyTaken(
-            "another writer inserted or moved a key of this transaction just before it would have completed;"
-            " nothing of it is visible: write its rows again in a new transaction",
-            table=self._spec.base,
-            instant=self._spec.instant,
-        )
-
     def _take_back(self, fresh: _Fresh) -> None:
         """Durably before the commit, whose ``settle`` syncs the folder: no reader would know that this file
         of a completed instant does not count."""
         if fresh.stat is not None:
             if has_swaps(self._storage):
-                self.torn = False
                 raise self._taken()
             log = self._logs.pop((fresh.partition, fresh.bucket), None)
             if log is not None:
@@ -421,6 +508,19 @@ class PlacingAppender(BulkInserter):
             self.written.pop(fresh.stat.path, None)
             self._storage.delete(fresh.stat.path)
         self._fresh.remove(fresh)
+
+
+def _without(slab: Slab, going: np.ndarray) -> Slab:
+    """The rows of the other places; ``going``: mask of its places."""
+    lengths = np.diff(slab.bounds)
+    kept = np.repeat(~going, lengths)
+    return Slab(
+        [place for place, away in zip(slab.places, going, strict=True) if not away],
+        [0, *np.cumsum(lengths[~going]).tolist()],
+        slab.rows.filter(pa.array(kept)),
+        slab.keys.filter(pa.array(kept)),
+        None if slab.deleted is None else slab.deleted[kept],
+    )
 
 
 def _cut(slab: Slab, at: int) -> Slab:

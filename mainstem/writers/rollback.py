@@ -32,6 +32,7 @@ from mainstem.storage.links import has_links
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.instant import (
+    CLUSTERING,
     COMMIT,
     COMPACTION,
     DELTACOMMIT,
@@ -59,7 +60,7 @@ from mainstem.writers.plans_that_came_back import forget
 from mainstem.writers.write_task import marked_files
 
 _INGESTION = (COMMIT, DELTACOMMIT, REPLACECOMMIT)
-_MERGES = (COMMIT, COMPACTION, LOGCOMPACTION)
+_MERGES = (COMMIT, COMPACTION, LOGCOMPACTION, CLUSTERING)
 
 
 @dataclass(frozen=True)

@@ -119,8 +119,8 @@ class _PassedBy(Exception):
 
 #: Why a commit is not published as it is. ``Overlap``: a bulk insert loses against it, an overwrite is made
 #: again after it; ``Moved``: other writers' schema has columns that it lacks. On a table without buckets,
-#: ``LookAgain``: others may have placed its keys; ``Replaced``: its rows would be lost.
-Decision = FoundCommitted | Overlap | Moved | LookAgain | Replaced
+#: ``LookAgain``: others may have placed its keys, or replaced their file groups.
+Decision = FoundCommitted | Overlap | Moved | LookAgain
 
 
 class Transaction:
@@ -565,10 +565,6 @@ class Transaction:
         if self._spec.operation in OVERWRITES:
             stats = self._with_empty_files(stats)
         self._remove_unclaimed({s.path for s in stats})
-        if not stats:
-            self._settle([])
-            quietly_discard(ctx, self.instant)
-            return self._end(Outcome(EMPTY))
         check_names_differ(stats, ctx.base, self.instant)
         if self._spec.operation in OF_BASE_FILES:
             check_one_base_file_each(stats, ctx.base, self.instant)
@@ -578,6 +574,10 @@ class Transaction:
             # With a guard, the other write may be this very micro-batch; the look under the lock tells.
             if other is not None and self._guard is None:
                 self._overtaken(other, stats)
+        if not stats:  # of an overwrite: there was nothing to hide, and nothing came
+            self._settle([])
+            quietly_discard(ctx, self.instant)
+            return self._end(Outcome(EMPTY))
         return self._publish_completed(stats, rows)
 
     def _what_overlaps(self, stats: list[WriteStat]) -> Overlaps | None:
@@ -619,8 +619,7 @@ class Transaction:
         ctx = self._ctx
         appender.gather()
         if self._meanwhile is None:
-            storage, history = ctx.seams.storage, ctx.config.history
-            self._meanwhile = KeysPlacedMeanwhile(storage, self.instant, appender, history)
+            self._meanwhile = KeysPlacedMeanwhile(ctx, self.instant, appender)
         try:
             replaced = self._meanwhile.move(ctx.publisher.timeline())
         except KeyTaken:
@@ -640,8 +639,8 @@ class Transaction:
             )
         raise RolledBack(
             f"this transaction appended rows to file groups in which they would be lost: {replaced.by}."
-            " Nothing of it is visible: complete a pending clustering with the engine that planned it, and"
-            " write the data again in a new transaction",
+            " Nothing of it is visible: complete the pending clustering (mainstem cluster, or the engine that"
+            " planned it), and write the data again in a new transaction",
             table=self._ctx.base,
             instant=self.instant,
         )
@@ -742,8 +741,6 @@ class Transaction:
                     self._overtaken(other, stats)
                 case LookAgain():
                     stats = self._finished()
-                case Replaced() as replaced:
-                    self._lose_rows(replaced)
                 case Moved(text, announce):  # again, with the columns that others added
                     rounds += 1
                     self._spec = with_schema(self._spec, text)
@@ -919,7 +916,7 @@ class Transaction:
         self._outcome = outcome
         self._turns.ended = True
         if self._appender is not None:
-            self._appender.written.clear()
+            self._appender.forget()
         return outcome
 
     def _fail(self) -> None:

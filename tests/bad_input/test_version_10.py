@@ -52,6 +52,7 @@ WRITES: dict[str, Write] = {
     "run_compaction": lambda t: t.run_compaction(),
     "compact": lambda t: t.compact(),
     "schedule_clustering": lambda t: t.schedule_clustering("ts"),
+    "run_clustering": lambda t: t.run_clustering(),
     "cluster": lambda t: t.cluster("ts"),
     "schedule_clean": lambda t: t.schedule_clean(),
     "clean": lambda t: t.clean(),

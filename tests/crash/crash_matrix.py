@@ -149,9 +149,20 @@ def _written(path: Path, commits: int = 1, *, index: bool = True, **more: object
     return table
 
 
-def _placed(path: Path, commits: int = 1) -> mainstem.Table:
+def _placed(path: Path, commits: int = 1, **more: object) -> mainstem.Table:
     """A table without buckets."""
-    return _written(path, commits, index=False, **{"hoodie.index.type": "SIMPLE"})
+    return _written(path, commits, index=False, **{"hoodie.index.type": "SIMPLE", **more})
+
+
+def _scattered(path: Path, *, planned: bool = False, **more: object) -> mainstem.Table:
+    """A table without buckets, with two file groups in one partition, one of them with a log file."""
+    table = _placed(path, 0, **more)
+    table.upsert(rows("old0-", 1, "02"))
+    table.upsert(rows("old1-", 2, "46"))
+    table.upsert(rows("old2-", 3, "2"))
+    if planned:
+        assert table.schedule_clustering()
+    return table
 
 
 def _elsewhere(path: Path, *, record_index: bool = False) -> None:
@@ -283,6 +294,8 @@ def templates(run: Run) -> dict[str, tuple[str, Callable[[Path], object]]]:
         "truncate_placed": ("truncate", _spread_placed),
         "roll_back_placed": ("roll_back", lambda path: _dead_writer(path, run, make=_placed)),
         "compact_placed": ("compact", lambda path: _placed(path, 2)),
+        "cluster_placed": ("cluster", _scattered),
+        "upsert_planned_placed": ("upsert", lambda path: _scattered(path, planned=True)),
         "bulk_insert": ("bulk_insert", _written),
         "abort": ("abort", _written),
         "roll_back": ("roll_back", lambda path: _dead_writer(path, run)),
@@ -333,6 +346,7 @@ def _indexed_templates(run: Run) -> dict[str, tuple[str, Callable[[Path], object
         "upsert_keys_indexed": ("upsert", keyed),
         "upsert_placed_indexed": ("upsert", told),
         "upsert_moved_indexed": ("upsert", lambda path: _elsewhere(path, record_index=True)),
+        "cluster_placed_indexed": ("cluster", lambda path: _scattered(path, **INDEXED)),
         "bulk_insert_keys_indexed": ("bulk_insert", keyed),
         "bulk_insert_indexed": ("bulk_insert", lambda path: _written(path, **INDEXED)),
         "insert_overwrite_indexed": ("overwrite", lambda path: _spread(path, **INDEXED)),

@@ -28,7 +28,7 @@ import traceback
 import pyarrow as pa
 
 import mainstem
-from mainstem.errors import Invalid
+from mainstem.errors import Invalid, Unsupported
 from mainstem.flink.committer import Committer, folders
 from mainstem.services.metadata import metadata_compaction
 from mainstem.storage import paths
@@ -196,6 +196,8 @@ def recover(path: str) -> None:
         table.restore()
     table.rollback_failed_writes()
     table.run_log_compaction()
+    with contextlib.suppress(Unsupported):  # with buckets there is none
+        table.run_clustering()
     table.compact()
     clear_indexes(table)
     table.upsert(rows("last", 20, "9"))

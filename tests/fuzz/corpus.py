@@ -105,6 +105,8 @@ def strange() -> tuple[bytes, ...]:
         ("operations", {"type": "map", "values": text}, {"x": "y"}),
         ("instantToRollback", text, "x"),
         ("instantToRollback", {"type": "map", "values": text}, {"commitTime": "1"}),
+        ("clusteringPlan", text, "x"),
+        ("clusteringPlan", {"type": "map", "values": strings}, {"inputGroups": ["x"]}),
         ("earliestCommitToRetain", number, 7),
         ("partitionMetadata", text, "x"),
         ("partitionMetadata", {"type": "map", "values": text}, {"p": "x"}),

@@ -34,6 +34,13 @@ from mainstem.readers.rows.base_rows import open_base
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from mainstem.timeline.clean_records import CleanPlan, decode_clean_plan, encode_clean_plan
+from mainstem.timeline.clustering_plans import (
+    ClusteredSlice,
+    ClusteringGroup,
+    ClusteringPlan,
+    decode_clustering_plan,
+    encode_clustering_plan,
+)
 from mainstem.timeline.commit_metadata import decode_commit, encode_commit
 from mainstem.timeline.index_records import IndexBuild, decode_index_builds, encode_index_plan
 from mainstem.timeline.instant import parse_instant
@@ -253,6 +260,20 @@ def _restore_plans() -> list[bytes]:
     return [encode_restore_plan(ours), *golden("*.restore.requested")]
 
 
+def _clustering_plan(data: bytes, *, path: str = "f") -> object:
+    found = decode_clustering_plan(data, path=path)
+    for one in (one for group in found.groups for one in group.slices):
+        assert not one.partition or paths.inside(one.partition, source=path) == one.partition
+        assert all(paths.file_id_of(name) == one.file_id and "/" not in name for name in one.files)
+    return found
+
+
+def _clustering_plans() -> list[bytes]:
+    one = ClusteredSlice("p", "f-0", f"f-0_0-1-2_{INSTANT}.parquet", (f".f-0_{INSTANT}.log.1_0-1-2",))
+    ours = ClusteringPlan((ClusteringGroup((one,), 1, {"TOTAL_IO_MB": 1.0}),), notes={"k": "v"})
+    return [encode_clustering_plan(ours, "/tables/t"), *golden("*.clustering.requested", most=3)]
+
+
 def _containers() -> list[bytes]:
     kinds = ("clean", "clean.requested", "restore", "restore.requested", "clustering.requested", "rollback")
     patterns = [f"*.{kind}" for kind in kinds]
@@ -470,7 +491,7 @@ _PARQUET, _PARQUET_SEEDS = _contents(BlockKind.PARQUET_DATA)
 #: Parsers of containers beside the strange ones that they must survive.
 CONTAINER_PARSERS = (
     decode_commit, decode_rollback_plan, decode_compaction_plan, _clean_plan, _index_plan, _savepoint,
-    _restore_plan,
+    _restore_plan, _clustering_plan,
 )  # fmt: skip
 
 TARGETS = [
@@ -491,6 +512,7 @@ TARGETS = [
     Target("index plan", _index_plan, _index_plans, _any),
     Target("savepoint", _savepoint, _savepoints, _any),
     Target("restore plan", _restore_plan, _restore_plans, _any),
+    Target("clustering plan", _clustering_plan, _clustering_plans, _any),
     Target("names of files, instants and partitions", _name, _file_names, _any),
     Target("Java properties", _properties, _configs, _has_keys),
     Target("hoodie.properties", _in_file(paths.PROPERTIES, _config), _configs, _any, slow=True),

@@ -322,6 +322,14 @@ class JavaHudi:
         self.run_compaction(path, options, instant)
         return instant
 
+    def schedule_clustering(self, path: str | Path, options: Mapping[str, str]) -> str | None:
+        """Plans a clustering; None where Java planned nothing."""
+        return self.call("schedule_clustering", path=str(path), options=dict(options))["instant"]
+
+    def run_clustering(self, path: str | Path, options: Mapping[str, str], instant: str) -> None:
+        """Executes a planned clustering."""
+        self.call("run_clustering", path=str(path), options=dict(options), instant=instant)
+
     def schedule_log_compaction(self, path: str | Path, options: Mapping[str, str]) -> str | None:
         """Plans a log compaction (of two blocks already); None where Java planned nothing."""
         due = {

@@ -285,6 +285,24 @@ class Worker:
             client.close()
         return {}
 
+    def schedule_clustering(self, path: str, options: dict) -> dict:
+        """Plans a clustering; answers with its instant or null."""
+        client = self._client(path, options)
+        try:
+            instant = client.scheduleClustering(self._none())
+            return {"instant": instant.get() if instant.isPresent() else None}
+        finally:
+            client.close()
+
+    def run_clustering(self, path: str, options: dict, instant: str) -> dict:
+        """Executes a planned clustering and completes it."""
+        client = self._client(path, options)
+        try:
+            client.cluster(instant, True)
+        finally:
+            client.close()
+        return {}
+
     def schedule_log_compaction(self, path: str, options: dict) -> dict:
         """Plans a log compaction; answers with its instant or null."""
         client = self._client(path, options)

@@ -233,3 +233,49 @@ def test_both_engines_write_at_once_and_lose_nothing(java: JavaHudi, tmp_path: P
     java.compact(path, options)
     assert_same(java.read_by_default(path), table.scan().to_arrow(), ["id"])
     assert table.scan().to_arrow().num_rows == len(meant)
+
+
+@pytest.mark.supports("Services", "clustering of tables without buckets, of plans of either engine")
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", ["SIMPLE", "RECORD_LEVEL_INDEX"])
+def test_each_engine_executes_a_clustering_that_the_other_planned(
+    java: JavaHudi, tmp_path: Path, kind: str
+) -> None:
+    path, options = tmp_path / "plain", {**OPTIONS, **given(kind), **KINDS[kind]}
+    table = mainstem.create_table(
+        path, SCHEMA, record_key="id", ordering="ts", partition_by="city", name="plain",
+        properties={**given(kind), "hoodie.mainstem.services": "off", "hoodie.parquet.small.file.limit": "0"},
+    )  # fmt: skip
+    if kind != "SIMPLE":
+        table.create_index("record_index")
+    batches = [rows(range(40), 1, "ours"), rows(range(30, 60), 2, "more")]
+    for batch in batches:
+        table.upsert(batch)
+    (done,) = table.cluster("value")  # ours, as Java reads it
+    assert done.completion is not None and done.replaced == 4 and len(done.files) == 2
+    check(java, table, newest(*batches))
+
+    batches.append(rows(range(50, 90), 3, "again"))
+    table.upsert(batches[-1])
+    planned = table.schedule_clustering("ts")
+    assert planned is not None
+    java.run_clustering(path, options, planned)
+    assert ("replacecommit", "completed") in [
+        (i.action, i.state) for i in table.timeline() if i.requested == planned
+    ]
+    check(java, table, newest(*batches))
+
+    batches.append(rows(range(0, 120, 3), 4, "java"))
+    java.write(path, batches[-1], options)
+    planned = java.schedule_clustering(path, options)
+    assert planned is not None
+    (done,) = table.run_clustering()
+    assert (done.requested, bool(done.completion)) == (planned, True)
+    check(java, table, newest(*batches))
+
+    batches += [rows(range(100), 5, "ours last"), rows(range(50, 150), 6, "java last")]
+    table.upsert(batches[-2])
+    java.write(path, batches[-1], options)
+    check(java, table, newest(*batches))
+    report = table.validate_metadata()
+    assert report is None or report.ok, report

@@ -19,7 +19,9 @@ _LOG = re.compile(r"^\.[^._/]+_(\d{17})\.log\.\d+_[\d-]+$")
 _BASE = re.compile(r"^[\w-]+_[\d-]+_(\d{17})\.parquet$")
 _ARCHIVE = re.compile(r"^manifest_(\d+)$")
 METADATA_TIMELINE = ".hoodie/metadata/.hoodie/timeline"
-_COMPLETES_AS = {"compaction": "commit", "logcompaction": "deltacommit"}
+_COMPLETES_AS = {
+    "compaction": "commit", "logcompaction": "deltacommit", "clustering": "replacecommit",
+}  # fmt: skip
 #: files that a quiet table has in .hoodie/.mainstem, the one current epoch marker aside
 _PERMANENT = {
     "clock", "fence/made-here", "keys-move", "keys-unique-in", "lock-identity", "locks/removal",
@@ -35,7 +37,7 @@ _NOTES = ("streams/", "fence/newest-", "fence/table-")
 
 @dataclass(frozen=True)
 class Commit:
-    """A completed delta commit or compaction, from its file's name and content."""
+    """A completed delta commit, compaction or clustering, from its file's name and content."""
 
     requested: str
     completion: str
@@ -107,10 +109,10 @@ def completed(base: Path) -> dict[tuple[str, str, str], dict]:
 
 
 def commits(base: Path) -> list[Commit]:
-    """Completed delta commits and compactions by requested time, active or archived."""
+    """Completed delta commits, compactions and clusterings by requested time, active or archived."""
     found = []
     for (requested, completion, action), record in sorted(completed(base).items()):
-        if action in ("deltacommit", "commit"):
+        if action in ("deltacommit", "commit", "replacecommit"):
             guard = record["extraMetadata"].get("mainstem.stream.guard")
             stats = record["partitionToWriteStats"].values()
             files = frozenset(stat["path"] for part in stats for stat in part)

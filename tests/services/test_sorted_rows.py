@@ -113,7 +113,7 @@ def test_rows_that_are_spilled_come_in_order_and_each_once(table, small_runs, or
     storage = storage_at(table.path)
     (split,) = table.scan().splits()
     expected = pa.concat_tables(read_split(storage, split))
-    found = pa.concat_tables(read_in_order(storage, split, order, 1 << 20))
+    found = pa.concat_tables(read_in_order(storage, [split], order, 1 << 20))
     assert len(small_runs) > 9 and max(small_runs) > 6, "runs of runs were merged"
     assert found.schema.equals(expected.schema) and as_text(found) == as_text(expected)
     if not order.is_curve:
@@ -127,7 +127,7 @@ def test_rows_that_fit_into_memory_are_not_spilled(table, small_runs, monkeypatc
     storage = storage_at(table.path)
     (split,) = table.scan().splits()
     expected = pa.concat_tables(read_split(storage, split))
-    found = pa.concat_tables(read_in_order(storage, split, order, 1 << 30))
+    found = pa.concat_tables(read_in_order(storage, [split], order, 1 << 30))
     assert not small_runs and as_text(found) == as_text(expected)
     if not order.is_curve:
         assert str(found.to_pylist()) == str(ordered(expected, order).to_pylist()), "equal rows as they were"
@@ -139,7 +139,7 @@ def test_the_curve_of_spilled_rows_is_that_of_all_rows_but_for_its_details(table
     storage = storage_at(table.path)
     (split,) = table.scan().splits()
     order = RowOrder.of("number,word", strategy)
-    found = pa.concat_tables(read_in_order(storage, split, order, 1 << 20))
+    found = pa.concat_tables(read_in_order(storage, [split], order, 1 << 20))
     for name in order.columns:
         values = found[name].combine_chunks()
         coded = values.dictionary_encode()

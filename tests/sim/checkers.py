@@ -30,6 +30,7 @@ _TICKET = re.compile(r"^\.hoodie/\.mainstem/fence/ticket-(\d+)-")
 #: write token of a task attempt that goes on after its transaction was committed without it
 LOST_ATTEMPT = "0-9-9"
 HEARTBEATS = ".hoodie/.heartbeat"
+WRITES = ("commit", "deltacommit", "replacecommit")
 MARKERS = ".hoodie/.temp"
 
 
@@ -218,7 +219,9 @@ class Watch:
     def _late_mark(self, name: TimelineName) -> bool:
         """Whether an executor was stopped until its plan was done and archived, or taken back: its inflight
         file means nothing to anybody. ``settled`` finds the ones that are never removed."""
-        service = name.action in ("clean", "rollback", "restore", "compaction", "logcompaction")
+        service = name.action in (
+            "clean", "rollback", "restore", "compaction", "logcompaction", "clustering",
+        )  # fmt: skip
         over = name.requested in self.rolled_back or any(
             p.requested == name.requested for p in self.published
         )
@@ -317,7 +320,10 @@ class Watch:
     def _spares_the_living(self, name: TimelineName) -> None:
         """Whoever is rolled back by another process was silent for longer than it had said it may be."""
         plan = self.disk.need(f"{TIMELINE}/{name.requested}.rollback.requested")
-        target = plain.container(bytes(plan.data))["instantToRollback"]["commitTime"]
+        told = plain.container(bytes(plan.data))["instantToRollback"]
+        target = told["commitTime"]
+        if told["action"] == "clustering":
+            return  # a writer takes back a plan that would leave out its rows, whoever executes it
         beat, promised = self.disk.get(f"{HEARTBEATS}/{target}"), self.promised_ms(target)
         by = self._decider(f"{TIMELINE}/{name.requested}.rollback.requested")
         # A plan of a service is its executor's, who need not be who made it.
@@ -386,7 +392,10 @@ class Watch:
             return  # a savepoint begins inflight
         if name.requested in self._torn:
             return
-        actions = {"commit": ("compaction",), "deltacommit": ("deltacommit", "logcompaction")}
+        actions = {
+            "commit": ("compaction",), "deltacommit": ("deltacommit", "logcompaction"),
+            "replacecommit": ("clustering",),
+        }  # fmt: skip
         found = [
             self.disk.exists(f"{TIMELINE}/{name.requested}.{action}.{state}")
             for action in actions.get(name.action, (name.action,))
@@ -432,6 +441,7 @@ class Watch:
         counts = self.world.counts
         merged_logs = self.disk.exists(f"{TIMELINE}/{name.requested}.logcompaction.requested")
         counts.compactions += name.action == "commit"
+        counts.clusterings += name.action == "replacecommit"
         counts.log_compactions += name.action == "deltacommit" and merged_logs
         counts.cleans += name.action == "clean"
         counts.savepoints += name.action == "savepoint"
@@ -446,7 +456,7 @@ class Watch:
             raise Violation("whole when visible", f"{path}: {error}") from error
         if inode.synced < len(inode.data):
             raise Violation("durable when visible", f"{path} was not synced")
-        if name.action in ("commit", "deltacommit"):
+        if name.action in WRITES:
             stats = [stat for some in (record["partitionToWriteStats"] or {}).values() for stat in some]
             for stat in stats:
                 self._data_file(name, stat)
@@ -532,7 +542,7 @@ class Watch:
         return all(
             path not in plain.commit_on_disk(*key, data).paths
             for key, data in plain.completed(self.disk).items()
-            if key[0] == instant and key[2] in ("commit", "deltacommit")
+            if key[0] == instant and key[2] in WRITES
         )
 
 

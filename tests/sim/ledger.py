@@ -54,8 +54,20 @@ class Compacted:
 
 
 @dataclass
+class Clustered:
+    """A clustering's plan: its file groups, and the paths of their files. ``completion`` None while it is
+    pending."""
+
+    time: str
+    groups: frozenset[Group]
+    files: frozenset[str]
+    completion: str | None = None
+
+
+@dataclass
 class Bulk:
-    """A base file that a bulk insert wrote into an empty file group, or an overwrite into any."""
+    """A base file that a bulk insert or a clustering wrote into an empty file group, or an overwrite into
+    any."""
 
     instant: str
     completion: str
@@ -79,6 +91,7 @@ class Ledger:
     commits: dict[str, CommitOnDisk] = field(default_factory=dict)
     logs: dict[str, WrittenLog] = field(default_factory=dict)  # by path
     compactions: dict[str, Compacted] = field(default_factory=dict)
+    clusterings: dict[str, Clustered] = field(default_factory=dict)
     bulk: dict[str, Bulk] = field(default_factory=dict)  # by path
     #: without buckets, where new file groups appear beside an overwrite
     placed: bool = False
@@ -96,6 +109,8 @@ class Ledger:
         if name.action == "restore":
             plan = plain.container(self._bytes(f"{name.requested}.restore.requested"))
             self.restored.update((i["commitTime"], name.requested) for i in plan["instantsToRollback"])
+        if name.action == "clustering":
+            self._clustering(name.requested)
         if name.action != "compaction":
             return
         plan = plain.container(self._bytes(f"{name.requested}.compaction.requested"))
@@ -106,14 +121,28 @@ class Ledger:
             operations[partition, operation["fileId"]] = (operation["dataFilePath"], logs)
         self.compactions[name.requested] = Compacted(name.requested, operations)
 
+    def _clustering(self, time: str) -> None:
+        plan = plain.container(self._bytes(f"{time}.clustering.requested"))["clusteringPlan"]
+        slices = [one for group in plan["inputGroups"] for one in group["slices"]]
+        groups = frozenset((one["partitionPath"], one["fileId"]) for one in slices)
+        files = {
+            _inside(one["partitionPath"], path.rpartition("/")[2])
+            for one in slices
+            for path in (one["dataFilePath"], *one["deltaFilePaths"])
+            if path
+        }
+        self.clusterings[time] = Clustered(time, groups, frozenset(files))
+
     def completed(self, name: TimelineName, path: str) -> None:
         """An instant became visible as completed."""
-        if name.action not in ("commit", "deltacommit"):
+        if name.action not in ("commit", "deltacommit", "replacecommit"):
             return
         assert name.completion is not None
         data = bytes(self.disk.need(path).data)
         commit = plain.commit_on_disk(name.requested, name.completion, name.action, data)
         self.commits[name.requested] = commit
+        if name.action == "replacecommit":
+            self.clusterings[name.requested].completion = name.completion
         if name.action == "commit" and name.requested in self.compactions:
             compacted = self.compactions[name.requested]
             compacted.completion = name.completion
@@ -135,9 +164,10 @@ class Ledger:
         self.logs = {p: w for p, w in self.logs.items() if (w.log.instant, w.completion) in done}
         self.bulk = {p: b for p, b in self.bulk.items() if (b.instant, b.completion) in done}
         self.compactions = {t: c for t, c in self.compactions.items() if t in still_there}
-        for compacted in self.compactions.values():
-            if compacted.time not in self.commits:
-                compacted.completion = None
+        self.clusterings = {t: c for t, c in self.clusterings.items() if t in still_there}
+        for planned in (*self.compactions.values(), *self.clusterings.values()):
+            if planned.time not in self.commits:
+                planned.completion = None
         self.restored = {t: r for t, r in self.restored.items() if r in still_there}
         # Its own last file is gone by then, taken away by the rollback that goes on.
         self.undone = {t: c for t, c in self.undone.items() if t in self.restored}
@@ -173,6 +203,22 @@ class Ledger:
         return sorted(
             (w for w in kept if until is None or w.completion <= until), key=lambda w: w.log.order
         )
+
+    def replacing(self, group: Group, until: str | None = None) -> CommitOnDisk | None:
+        """The commit, completed at or before ``until``, that replaced a file group; None: it stands."""
+        done = [
+            c for c in self.commits.values()
+            if group in c.replaced and self.stands(c.requested, until)
+            and (until is None or c.completion <= until)
+        ]  # fmt: skip
+        return min(done, key=lambda c: c.completion, default=None)
+
+    def clustered_rows(self, mode: Mode, time: str) -> list[Row]:
+        """The rows of the file groups that the clustering planned at ``time`` replaces."""
+        found: list[Row] = []
+        for group in sorted(self.clusterings[time].groups):
+            found += self._group_rows(mode, group, None, self.compactions_of(group)).values()
+        return found
 
     def groups(self) -> list[Group]:
         """Every file group that a completed write has a file in."""
@@ -240,6 +286,8 @@ class Ledger:
         and completed after the savepoint was ``made`` may go and take nothing along: the savepoint names what
         that compaction read. Base files of writers stay if they completed by then, as log files do.
         """
+        if self.replacing(group, until) is not None:
+            return set()
         saved = next(t for t, c in self.commits.items() if c.completion == until)
         written = {bulk.path for bulk in self._bulk_of(group, until)}
         bases = [
@@ -271,6 +319,8 @@ class Ledger:
         """(partition, key) -> row of the table as it was at completion time ``until``."""
         found: dict[Where, Row] = {}
         for group in filter(of, self.groups()):
+            if self.replacing(group, until) is not None:
+                continue
             found.update(self._group_rows(mode, group, until, self.compactions_of(group, until)))
         return found
 

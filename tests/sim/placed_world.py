@@ -19,6 +19,7 @@ from tests.sim.world import Violation
 
 if TYPE_CHECKING:
     from mainstem.api.table import Table
+    from tests.sim.world import Process
 
 
 class Unbucketed(Tables):
@@ -49,6 +50,32 @@ class PlacedServices(Unbucketed, Services):
     """``services`` without buckets."""
 
     scenario = "placed-services"
+
+
+class PlacedClustered(PlacedServices):
+    """``placed-services``, with clusterings beside all of it."""
+
+    scenario = "placed-clustered"
+    settle_calls = 240_000  # two more services take turns with the last writers
+
+    def build(self) -> None:
+        super().build()
+        for name in ("clusterer", "clusterer'"):
+            self.start(name, self._chore(self._cluster), counted=False)
+
+    def _cluster(self, process: Process, table: Table) -> None:
+        """Plan and execute at once, or leave the plan to others; in an order or not."""
+        columns = self.random.choice([None, None, ["ts"], ["v", "ts"]])
+        if self.random.random() < 0.3:
+            table.schedule_clustering(columns)
+        elif self.random.random() < 0.3:
+            table.run_clustering()
+        else:
+            table.cluster(columns)
+
+    def _serve(self, table: Table) -> None:
+        super()._serve(table)
+        table.run_clustering()
 
 
 class PlacedIndexed(Unbucketed, Indexed):

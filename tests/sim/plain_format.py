@@ -282,11 +282,13 @@ class CommitOnDisk:
     paths: list[str]
     extra: dict[str, str]
     operation: str = ""
+    #: (partition, file id) of the file groups that it replaced
+    replaced: frozenset[tuple[str, str]] = frozenset()
 
     @property
     def is_service(self) -> bool:
         """Whether it only arranged rows that others wrote."""
-        return self.operation in ("COMPACT", "LOG_COMPACT")
+        return self.operation in ("COMPACT", "LOG_COMPACT", "CLUSTER")
 
 
 def commit_on_disk(requested: str, completion: str, action: str, data: bytes) -> CommitOnDisk:
@@ -296,7 +298,9 @@ def commit_on_disk(requested: str, completion: str, action: str, data: bytes) ->
     paths = [stat["path"] for partition in stats.values() for stat in partition]
     extra = record["extraMetadata"] or {}
     operation = record["operationType"] or ""
-    return CommitOnDisk(requested, completion, action, paths, extra, operation)
+    gone = record.get("partitionToReplaceFileIds") or {}
+    replaced = frozenset((partition, file_id) for partition, ids in gone.items() for file_id in ids)
+    return CommitOnDisk(requested, completion, action, paths, extra, operation, replaced)
 
 
 def completed(disk: Disk) -> dict[tuple[str, str, str], bytes]:

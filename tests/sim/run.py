@@ -29,7 +29,7 @@ from tests.sim.moved_world import Moved, MovedIndexed, MovedServices
 from tests.sim.ordinals_world import Ordinals
 from tests.sim.overwrite_world import Overwrites, RestoredOverwrites
 from tests.sim.placed_overwrite_world import PlacedOverwrites
-from tests.sim.placed_world import Placed, PlacedIndexed, PlacedServices
+from tests.sim.placed_world import Placed, PlacedClustered, PlacedIndexed, PlacedServices
 from tests.sim.publishers import Publishers
 from tests.sim.restore_world import Restores
 from tests.sim.services_world import Services
@@ -67,6 +67,7 @@ SCENARIOS: dict[str, type[Simulation]] = {
     "placed-indexed": PlacedIndexed,
     "placed-overwrites": PlacedOverwrites,
     "placed-services": PlacedServices,
+    "placed-clustered": PlacedClustered,
     "publishers": Publishers,
     "restores": Restores,
     "services": Services,
@@ -168,6 +169,7 @@ class Search:
             f" {total.lease_losses} lease losses,"
             f" {total.refused} calls refused\n"
             f"{total.compactions} compactions, {total.log_compactions} log compactions,"
+            f" {total.clusterings} clusterings,"
             f" {total.cleans} cleans, {total.savepoints} savepoints, {total.restores} restores,"
             f" {total.archived} instants archived\n"
             f"{len(self.failures)} violations"

@@ -2,6 +2,8 @@
 
 - a compaction takes in exactly the log files that completed before its plan, and its base files hold
   exactly the rows that Java's rule gives for them;
+- a clustering's new files hold exactly the rows that the file groups hold which it replaces, at the moment
+  when it completes;
 - a data file of a completed instant is deleted only by a plan that names it, and never one that the
   newest slice, a pending plan, a savepoint or a query within the clean's retention needs;
 - an instant leaves the timeline only when the archive's current version holds it, durably, completed
@@ -143,6 +145,18 @@ class ServiceRules:
         self.ledger.completed(name, path)
         if name.action == "commit" and name.requested in self.ledger.compactions:
             self._compacted(name.requested)
+        elif name.action == "replacecommit":
+            self._clustered(name.requested)
+
+    def _clustered(self, time: str) -> None:
+        """It replaces what it planned, and no row is lost or changed, whoever wrote beside it."""
+        ledger, commit = self.ledger, self.ledger.commits[time]
+        if commit.replaced != ledger.clusterings[time].groups:
+            raise Violation("clustering", f"{time} replaced {commit.replaced}, planned otherwise")
+        rows = (user_columns(row) for path in commit.paths for row in plain.base_rows(self.disk, path))
+        found, meant = Counter(map(text, rows)), Counter(map(text, ledger.clustered_rows(self.mode, time)))
+        if found != meant:
+            raise Violation("clustering", f"{time}: missing {meant - found}, too many {found - meant}")
 
     def _compacted(self, time: str) -> None:
         """The new base files are those of the plan and hold what Java's rule makes of its log files."""
@@ -186,13 +200,17 @@ class ServiceRules:
         """Not of the newest slice, of a pending plan, or of a savepoint."""
         group, own = self._slice(path)
         done = [b.time for b in self.ledger.bases_of(group)]
-        if own >= max(done, default=""):
+        if own >= max(done, default="") and self.ledger.replacing(group) is None:
             raise Violation("nothing lost", f"{path} is in the newest slice of {group}, or a pending one")
         for compacted in self.ledger.compactions.values():
             base, logs = compacted.operations.get(group, (None, frozenset()))
             pending = compacted.completion is None and self.ledger.stands(compacted.time)
             if pending and (path in logs or path.rsplit("/", 1)[-1] == base):
                 raise Violation("nothing lost", f"{path} is in the pending plan {compacted.time}")
+        for time in (t for t, action in plain.pending(self.disk).items() if action == "clustering"):
+            planned = self.ledger.clusterings.get(time)
+            if planned is not None and path in planned.files:
+                raise Violation("nothing lost", f"{path} is in the pending clustering {time}")
         for instant, made in self._savepoints().items():
             if path in self.ledger.files_at(group, instant, made):
                 raise Violation("nothing lost", f"{path} is needed by the savepoint {instant}")
@@ -207,6 +225,12 @@ class ServiceRules:
     def _not_retained(self, path: str) -> None:
         """Not of a slice that the clean policy keeps (CleanPlanner)."""
         group, own = self._slice(path)
+        replaced = self.ledger.replacing(group)
+        if replaced is not None:
+            kept = self._retained() if self.retention.commits is not None else None
+            first = min((self.ledger.commits[t].completion for t in kept or ()), default="")
+            if kept is None or (kept and replaced.requested < kept[0] and replaced.completion < first):
+                return  # no query that counts is from before it was replaced
         later = [b.time for b in self.ledger.bases_of(group) if b.time > own]
         if self.retention.versions is not None and len(later) < self.retention.versions:
             raise Violation(
@@ -285,14 +309,15 @@ class ServiceRules:
         if twice := [key for key, number in count.items() if number > 1]:
             raise Violation("archive", f"{twice[0]} is archived twice")
         known = {(t, c.completion) for t, c in self.ledger.commits.items() if self.ledger.stands(t)}
-        there = {key[:2] for key in plain.completed(self.disk) if key[2] in ("commit", "deltacommit")}
+        writes = ("commit", "deltacommit", "replacecommit")
+        there = {key[:2] for key in plain.completed(self.disk) if key[2] in writes}
         if known != there:
             raise Violation(
                 "archive",
                 f"completed, but neither active nor archived: {sorted(known - there)[:3]}; archived or"
                 f" active, but never completed: {sorted(there - known)[:3]}",
             )
-        newest = max((row.requested for row in rows if row.action in ("commit", "deltacommit")), default="")
+        newest = max((row.requested for row in rows if row.action in writes), default="")
         names = filter(None, map(plain.timeline_name, self.disk.folders.get(TIMELINE, {})))
         if old := [n for n in names if n.action == "restore" and n.completion and n.requested < newest]:
             raise Violation("archive", f"to Java {newest} is pending: it is archived, and {old[0]} is not")

@@ -1,7 +1,7 @@
 """Goal: without buckets, a key has one file group, whoever inserts it when, and nothing is lost.
 
-Method: the simulated world's scenarios ``placed``, ``placed-services`` and ``placed-indexed``; seeded bugs
-show that it would notice.
+Method: the simulated world's scenarios ``placed``, ``placed-services``, ``placed-clustered`` and
+``placed-indexed``; seeded bugs show that it would notice.
 """
 
 from __future__ import annotations
@@ -13,11 +13,16 @@ import pyarrow as pa
 import pytest
 
 from mainstem.readers.queries.key_places import KeyPlaces, StoredKeys
+from mainstem.services import clustering
+from mainstem.services.clustering_plan import Clusterable
 from mainstem.writers.keys_placed_meanwhile import KeysPlacedMeanwhile
 from mainstem.writers.placed_rows import PlacingAppender
 from tests.sim.run import simulate
 
-SEEDS = {"placed": range(1, 5), "placed-services": range(1, 4), "placed-indexed": range(1, 4)}
+SEEDS = {
+    "placed": range(1, 5), "placed-services": range(1, 4), "placed-indexed": range(1, 4),
+    "placed-clustered": range(1, 4),
+}  # fmt: skip
 ENOUGH = 60
 
 
@@ -102,6 +107,64 @@ def _an_old_look(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(KeyPlaces, "look", twice)
 
 
+def _replaced_file_groups_are_not_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(KeysPlacedMeanwhile, "_note", lambda self, metadata: None)
+
+
+def _plans_stay_and_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(KeysPlacedMeanwhile, "_plans", lambda self, timeline: iter(()))
+    monkeypatch.setattr(clustering._WrittenSince, "find", lambda self, timeline: None)
+
+
+def _plans_count_outside_the_lock_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan that is made between a writer's look and its section is executed without the writer's rows."""
+    look = KeysPlacedMeanwhile.look
+
+    def without_plans(self: Any, timeline: Any) -> Any:
+        self._plans = lambda timeline: iter(())
+        try:
+            return look(self, timeline)
+        finally:
+            del self._plans
+
+    monkeypatch.setattr(KeysPlacedMeanwhile, "look", without_plans)
+    monkeypatch.setattr(clustering._WrittenSince, "find", lambda self, timeline: None)
+
+
+def _placed_again_by_the_old_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    place_again = PlacingAppender.place_again
+    monkeypatch.setattr(
+        PlacingAppender, "place_again", lambda self, places: place_again(self, self.places)
+    )
+
+
+def _log_files_of_rows_placed_again_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forget(self: Any) -> None:
+        self._passed += 100
+        for mine in (self._logs, self._closed, self._versions, self._fresh, self._gone, self._waiting):
+            mine.clear()
+        self._filled.clear()
+        self.written.clear()
+
+    monkeypatch.setattr(PlacingAppender, "_take_back_all", forget)
+
+
+def _a_plan_of_what_was_listed_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What completed since is not in it."""
+
+    class Ignored(set[str]):
+        def add(self, partition: str) -> None:
+            return
+
+    now = Clusterable.now
+
+    def stale(self: Any) -> Any:
+        self._listing.grown = Ignored()
+        return now(self)
+
+    monkeypatch.setattr(Clusterable, "now", stale)
+
+
 @pytest.mark.parametrize(
     ("bug", "scenario", "first"),  # a seed that found it, tried first
     [
@@ -113,6 +176,12 @@ def _an_old_look(monkeypatch: pytest.MonkeyPatch) -> None:
         (_base_files_only, "placed-services", 6),
         (_rows_of_a_file_that_was_taken_back_are_lost, "placed", 1),
         (_an_old_look, "placed", 1),
+        (_replaced_file_groups_are_not_noticed, "placed-clustered", 8),
+        (_plans_stay_and_nobody_looks, "placed-clustered", 1),
+        (_plans_count_outside_the_lock_only, "placed-clustered", 1),
+        (_placed_again_by_the_old_look, "placed-clustered", 1),
+        (_log_files_of_rows_placed_again_stay, "placed-clustered", 1),
+        (_a_plan_of_what_was_listed_before, "placed-clustered", 8),
     ],
     ids=[
         "nobody looks under the lock",
@@ -123,6 +192,12 @@ def _an_old_look(monkeypatch: pytest.MonkeyPatch) -> None:
         "keys in log files are not looked for",
         "moved rows are lost",
         "the look misses what completed just before it",
+        "nobody notices that file groups were replaced",
+        "plans stay, and nobody looks who wrote to their file groups",
+        "a plan that is made between look and section stays",
+        "rows are placed again by the old look",
+        "log files of rows that were placed again stay on the disk",
+        "a plan leaves out what completed while it was made",
     ],
 )
 def test_a_placing_that_looks_for_less_is_found(

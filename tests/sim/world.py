@@ -201,6 +201,7 @@ class Counts:
     reads: int = 0
     compactions: int = 0
     log_compactions: int = 0
+    clusterings: int = 0
     cleans: int = 0
     savepoints: int = 0
     restores: int = 0

@@ -108,6 +108,8 @@ class KeyPlaces:
         self._storage, self._config, self._stored = storage, config, stored
         self._small_bytes = small_bytes
         self.index = index
+        #: later keys were looked for in a later state than earlier ones
+        self.looked_again = False
         self.look(first=True)
 
     def look(self, *, first: bool = False) -> None:
@@ -143,6 +145,7 @@ class KeyPlaces:
                 return work()
             except FileNotFoundError:
                 self.look()  # a clean came
+                self.looked_again = True
         raise Unavailable(
             f"files vanished {_LOOKS_MAX} times while record keys were looked for: clean less often, or keep"
             " more versions",
