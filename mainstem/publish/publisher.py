@@ -306,7 +306,7 @@ class Publisher:
         #: threads that wait for the lock share a section, where links publish
         self._together: SharedSections[_Order[Any] | _Beginning] | None = None
         if isinstance(fence, LinkFence) and has_links(seams.storage) and not lock_free:
-            self._together = SharedSections(seams.clock, self._lead)
+            self._together = SharedSections(seams.clock, self._lead, self._settle_shown)
 
     def timeline(self) -> ActiveTimeline:
         """A listing outside the lock."""
@@ -516,8 +516,8 @@ class Publisher:
         """``_section`` for several delta commits: one entry, one listing, and one sync for all.
 
         Each is decided by a timeline that shows those before it, and has a later time. It stays in doubt
-        until all names are durable, at the end. A section that is superseded in the middle is run again for
-        those that were not published.
+        until ``_settle_shown`` has made its name durable. A section that is superseded in the middle is run
+        again for those that were not published.
         """
         fence = self._fence
         assert isinstance(fence, LinkFence)
@@ -554,24 +554,18 @@ class Publisher:
                     timeline = timeline.with_file(order.target(time))
                 if isinstance(work.failure, OutcomeUnknown):
                     raise LeaseLost("those behind it must know what is visible, so they list the timeline")
-        except Exception:
-            self._settle_shown(works)
-            raise
-        else:
-            self._settle_shown(works)
         finally:
             leave_all(entered)
 
     def _settle_shown(self, works: Sequence[_Work]) -> None:
-        """Make the names of these works durable, as far as they are visible; a failure is told to each."""
+        """Make names durable that are visible; a failure is told to each. The lock is free: whoever has seen
+        them and publishes something makes the folder durable, and them with it."""
         storage, failure = self._seams.storage, None
-        shown = [work for work in works if work.doubt is not None]
         try:
-            if shown:
-                storage.settle([], [paths.TIMELINE], durable=True)
+            storage.settle([], [paths.TIMELINE], durable=True)
         except OSError as error:
             failure = NotDurable(error.errno, error.strerror)
-        for work in shown:
+        for work in works:
             assert isinstance(work.order, _Order) and work.order.shown is not None
             target, published = work.order.shown
             if failure is None:
@@ -874,6 +868,9 @@ class Publisher:
             raise _NeedsLock("it swaps the gate when it enters")
         epoch = self._fence.enter()
         try:
+            if self._together is not None:
+                # Its effects may be durable before the commits that it sees (``_settle_shown``) are.
+                self._seams.storage.settle([], [paths.TIMELINE], durable=True)
             return work(Guarded(self._seams.storage, lease, epoch, self._reader.load()))
         finally:
             epoch.leave()

@@ -81,13 +81,20 @@ class Work(Generic[Order, T]):
 class SharedSections(Generic[Order]):
     """The works of one open table in one process.
 
-    ``lead(leader, take)`` runs sections until what it took is done: ``take()`` gives the works to do, once
-    the lock is held. ``leader`` is the work of this thread.
+    ``lead(leader, take)`` runs sections until what it took is done or in doubt: ``take()`` gives the works
+    to do, once the lock is held. ``leader`` is the work of this thread. ``settle(works)`` ends the doubt of
+    works once the lock is free, while somebody else may lead already.
     """
 
-    def __init__(self, clock: Clock, lead: Callable[[Work[Order, Any], Take[Order]], None]) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        lead: Callable[[Work[Order, Any], Take[Order]], None],
+        settle: Callable[[list[Work[Order, Any]]], None],
+    ) -> None:
         self._clock = clock
         self._lead = lead
+        self._settle = settle
         self._guard = Mutex()
         #: nobody has done these; some may be in the hands of the leader
         self._waiting: list[Work[Order, Any]] = []
@@ -102,6 +109,8 @@ class SharedSections(Generic[Order]):
         """The result of this work; raises its failure, or an interrupt of this thread."""
         if self in _led.get():
             self._lead(work, lambda: [] if work.is_done else [work])
+            if work.doubt is not None:
+                self._settle([work])
             return _outcome(work)
         interrupt: BaseException | None = None
         while True:
@@ -162,26 +171,39 @@ class SharedSections(Generic[Order]):
                         one.fail(error if one is work else _copy(error))
             finally:
                 _led.reset(token)
+            self._pass_on(work, before)
+            if work.hands:
+                self._settle(list(work.hands))
         finally:
-            self._give_back(work, before)
+            self._give_back(work)
 
-    def _give_back(self, leader: Work[Order, T], told: Sequence[Work[Order, Any]] = ()) -> None:
-        """The leader has nothing in hands any more: tell owners whose works are done, these among them.
-
-        Somebody else leads what is left. If a work is in doubt, the leader was interrupted, and its owner
-        ends that. May be repeated.
-        """
+    def _pass_on(self, leader: Work[Order, T], told: Sequence[Work[Order, Any]] = ()) -> None:
+        """Tell owners whose works are done, these among them; somebody else leads what is left. The leader
+        keeps works in doubt in hands. May be repeated."""
         with self._guard.held:
-            for one in (leader, *leader.hands, *told):
-                if one.is_done or one.doubt is not None or one is leader:
+            for one in (*leader.hands, *told):
+                if one.is_done or one.doubt is not None:
                     self._forget(one)
-                one.taken, one.ended = False, one.is_done
-                one.ring()  # it may wait for just that, to leave
-            leader.hands.clear()
+                if one.doubt is None:
+                    one.taken, one.ended = False, one.is_done
+                    one.ring()  # it may wait for just that, to leave
+            leader.hands[:] = [one for one in leader.hands if one.doubt is not None]
             if self._leader is leader:
                 self._leader = self._waiting[0] if self._waiting else None
                 if self._leader is not None:
                     self._leader.ring()
+
+    def _give_back(self, leader: Work[Order, T]) -> None:
+        """The leader has nothing in hands any more. If works are still in doubt, it was interrupted, and
+        their owners end that. May be repeated."""
+        with self._guard.held:
+            if not leader.is_done:
+                self._forget(leader)
+            self._pass_on(leader)
+            for one in leader.hands:
+                one.taken = False
+                one.ring()
+            leader.hands.clear()
 
     def _forget(self, work: Work[Order, Any]) -> None:
         if work in self._waiting:
@@ -203,7 +225,7 @@ class SharedSections(Generic[Order]):
 
     def _leave(self, work: Work[Order, T]) -> None:
         """This thread goes: nobody does its work any more."""
-        self._stop_leading(work)
+        self._give_back(work)
         while True:
             if work.bell is not None:
                 work.bell.silence()
@@ -214,11 +236,7 @@ class SharedSections(Generic[Order]):
                 if work.bell is None:
                     work.bell = self._clock.bell()
             work.bell.wait()
-        self._stop_leading(work)  # it may have been made the leader meanwhile
-
-    def _stop_leading(self, work: Work[Order, T]) -> None:
-        if self._leader is work or work.hands:
-            self._give_back(work)
+        self._give_back(work)  # it may have been made the leader meanwhile
 
 
 def _outcome(work: Work[Order, T]) -> T:

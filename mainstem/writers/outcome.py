@@ -40,7 +40,6 @@ class Outcome:
     ``status``: ``committed`` (visible at ``completion_time``), ``already_committed`` (the stream guard
     found the same micro-batch in ``instant``; nothing was written) or ``empty`` (no rows, nothing published).
     ``lock_held_ms`` and ``lock_wait_ms``: how long this commit held the table lock, and waited for it.
-    Threads that shared a section held it for all of it.
     """
 
     status: str

@@ -46,9 +46,8 @@ def tickets_without_an_epoch() -> list[Patch]:
 def told_before_durable() -> list[Patch]:
     def settle(self: Publisher, works: Sequence[Work[Any, Any]]) -> None:
         for work in works:
-            if work.doubt is not None:
-                assert isinstance(work.order, _Order) and work.order.shown is not None
-                work.done(work.order.shown[1])
+            assert isinstance(work.order, _Order) and work.order.shown is not None
+            work.done(work.order.shown[1])
 
     return [patch.object(Publisher, "_settle_shown", settle)]
 
@@ -66,7 +65,7 @@ def made_again_blindly() -> list[Patch]:
 def leaves_at_once() -> list[Patch]:
     def leave(self: SharedSections[Any], work: Work[Any, Any]) -> None:
         self._forget(work)
-        self._stop_leading(work)
+        self._give_back(work)
 
     return [patch.object(SharedSections, "_leave", leave)]
 
