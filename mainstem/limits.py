@@ -55,8 +55,6 @@ FILE_NAME_BYTES_MAX = 255
 TIMELINE_AHEAD_MS_DEFAULT = 60_000
 # How often a publication that was fenced off takes a new lease and tries again.
 PUBLISH_ATTEMPTS_MAX = 20
-# Begins and commits of one process that share a critical section: other processes wait for its end.
-SECTION_WORKS_MAX = 32
 # Values of one vector, and vectors in one engine file (some libraries use 32-bit labels).
 VECTOR_DIMENSION_MAX = 65_536
 VECTOR_ROWS_MAX = 2**31 - 1

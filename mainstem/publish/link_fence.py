@@ -70,8 +70,6 @@ class LinkEpoch:
         self._storage = storage
         self._table = table
         self._content = content
-        #: whether ``publish`` syncs the folder; a section with several contents does so once, at its end
-        self.durable = True
         self.number = number
         self.marker = paths.epoch_marker(number)
         #: second name of a file that is to replace another one
@@ -156,7 +154,7 @@ class LinkEpoch:
     def publish(self, target: str) -> None:
         """Step 4. Raises ``LeaseLost`` if the marker was swept, ``FileExistsError`` if the target exists."""
         try:
-            links(self._storage).link(self.marker, target, durable=self.durable)
+            links(self._storage).link(self.marker, target, durable=True)
         except FileNotFoundError as error:
             raise self._failed(self.marker, target) from error
 
@@ -218,31 +216,6 @@ class LinkEpoch:
         delete_quietly(self._storage, self.marker)
 
 
-class BesideEpoch(LinkEpoch):
-    """The right to publish one more content in the epoch of another: it waits in a ticket."""
-
-    def __init__(self, first: LinkEpoch, place: int, content: str) -> None:
-        super().__init__(first._storage, first.number, "", content, first._table)
-        self.ticket = f"{first.ticket}c{place:x}"
-        self._waits = False
-
-    def mark(self) -> None:
-        self._waits = True
-        self._name(self._content or "", self.ticket)
-
-    def publish(self, target: str) -> None:
-        """Step 4, by a rename, as the file that goes ahead."""
-        try:
-            links(self._storage).rename(self.ticket, target)
-        except FileNotFoundError as error:
-            raise self._failed(self.ticket, target) from error
-        self._waits = False
-
-    def leave(self) -> None:
-        if self._waits:
-            delete_quietly(self._storage, self.ticket)
-
-
 class LinkFence:
     """The fence of one table, as one process uses it. ``table``: the identity that the table must have
     (``publish.table_identity``); None accepts any."""
@@ -289,41 +262,6 @@ class LinkFence:
             epoch.withdraw()
         raise LeaseLost(f"epoch {epoch.number} was superseded by epoch {self._greatest}")
 
-    def enter_together(self, contents: Sequence[str]) -> list[LinkEpoch | Unavailable]:
-        """As ``enter``, for several contents that one section publishes: an epoch for each, of one number.
-
-        ``Unavailable`` stands for a content whose private file is gone. Safe for the reason for which a file
-        may go ahead: all tickets are there before the folder is listed.
-        """
-        for _ in range(_ENTRIES_MAX):
-            placed: list[LinkEpoch | Unavailable] = []
-            first: LinkEpoch | None = None
-            try:
-                for place, content in enumerate(contents):
-                    one = self._epoch(content) if first is None else BesideEpoch(first, place, content)
-                    try:
-                        one.mark()
-                    except Unavailable as gone:
-                        placed.append(gone)
-                        continue
-                    placed.append(one)
-                    first = first or one
-                if first is None:
-                    return placed
-                names = self._storage.names(paths.FENCE)
-                if self._seen(names) <= first.number:
-                    first.sweep(names)
-                    for entered in placed:
-                        if isinstance(entered, LinkEpoch):
-                            entered.notes, entered.durable = first.notes, False
-                    return placed
-            except (OSError, MainstemError):
-                leave_all(placed)
-                raise
-            leave_all(placed)
-            first.withdraw()
-        raise LeaseLost(f"the epoch was superseded twice, last by epoch {self._greatest}")
-
     def note_foreign(self, evidence: str) -> None:
         note_foreign_writer(self._storage, evidence)
 
@@ -348,13 +286,6 @@ class LinkFence:
         greatest = greatest_epoch(names)
         self._greatest = max(self._greatest, greatest)
         return greatest
-
-
-def leave_all(entered: Iterable[LinkEpoch | Unavailable]) -> None:
-    """Leave what ``enter_together`` gave."""
-    for one in entered:
-        if isinstance(one, LinkEpoch):
-            one.leave()
 
 
 def greatest_epoch(names: Sequence[str]) -> int:

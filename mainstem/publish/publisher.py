@@ -30,21 +30,17 @@ gives up.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import Concatenate, Generic, ParamSpec, TypeVar
 
 from mainstem.errors import LeaseLost, MainstemError, OutcomeUnknown, Unavailable, Unsupported
 from mainstem.limits import PUBLISH_ATTEMPTS_MAX
 from mainstem.options.locks import EXPIRE_MS
 from mainstem.publish.fence import Epoch, Fence, Notes
-from mainstem.publish.link_fence import LinkEpoch, LinkFence, leave_all
-from mainstem.publish.shared_section import SharedSections, Work
 from mainstem.publish.skew_wait import MixedWritersWarning, SkewWait
 from mainstem.storage import paths
-from mainstem.storage.links import NotDurable, has_links
+from mainstem.storage.links import NotDurable
 from mainstem.storage.protocol import Storage
 from mainstem.storage.side_by_side import side_by_side
 from mainstem.storage.swaps import has_swaps
@@ -174,20 +170,11 @@ class _Order(Generic[T]):
     tried: Epoch | None = None
     read: object = None
     owed: bool = False
-    held: Held = Held()
-    #: path and result, once it may be visible and is not known to be durable
-    shown: tuple[str, Published[T]] | None = None
 
     @property
     def on_both(self) -> bool:
         """Whether the time must also lie above the metadata table's times."""
         return self.ahead is not None or self.folder != paths.TIMELINE
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether it is a delta commit of one file that nothing but the timeline decides on."""
-        alone = self.carries and not self.on_both and not self.keeps_time
-        return alone and isinstance(self.prepared, str)
 
 
 @dataclass
@@ -196,22 +183,6 @@ class _Try:
 
     time: str
     put: bool = False
-
-
-@dataclass
-class _Beginning:
-    """The arguments of ``Publisher.begin``; ``tried``: heartbeats and requests of superseded attempts."""
-
-    action: str
-    heartbeats: Heartbeats
-    with_metadata: bool
-    tried: list[_Try]
-    held: Held = Held()
-    #: fence and timeline, if the section looked at them after it had made the request
-    looked: tuple[Notes, ActiveTimeline] | None = None
-
-
-_Work = Work["_Order[Any] | _Beginning", Any]
 
 
 def _changed(before: ActiveTimeline, after: ActiveTimeline) -> bool:
@@ -303,10 +274,6 @@ class Publisher:
         self._notes: Notes | None = None
         #: others published between this process's latest publication and its latest begin
         self._crowded = False
-        #: threads that wait for the lock share a section, where links publish
-        self._together: SharedSections[_Order[Any] | _Beginning] | None = None
-        if isinstance(fence, LinkFence) and has_links(seams.storage) and not lock_free:
-            self._together = SharedSections(seams.clock, self._lead, self._settle_shown)
 
     def timeline(self) -> ActiveTimeline:
         """A listing outside the lock."""
@@ -390,9 +357,6 @@ class Publisher:
         """
         self._learn()
         order = _Order(target, prepared, decide, before_link, ahead, folder, keeps_time, beside, carries)
-        if self._together is not None and order.is_plain:
-            published: Published[T] = self._together.run(Work("publishing", order))
-            return replace(published, held=order.held)
         published, held = self._attempts("publishing", self._section, order)
         return replace(published, held=held)
 
@@ -458,129 +422,6 @@ class Publisher:
             return Published(time, order.target(time))
         finally:
             epoch.leave()
-
-    # -- several works in one section --------------------------------------------------------------
-
-    def _lead(self, leader: _Work, take: Callable[[], list[_Work]]) -> None:
-        """Do what threads of this process have handed in, under one lock (``publish.shared_section``)."""
-        works: list[_Work] = []
-        held = Held()
-        try:
-            held = self._attempts(leader.doing, self._company, leader, take, works)[1]
-        finally:
-            for work in works:
-                work.order.held = held
-
-    def _company(
-        self, lease: Lease, leader: _Work, take: Callable[[], list[_Work]], works: list[_Work]
-    ) -> None:
-        """One critical section for several works. Commits first: what begins must have a later time than what
-        completes before its request is there."""
-        taken = take()
-        works += [work for work in taken if work not in works]
-        if taken == [leader]:
-            leader.done(self._alone(lease, leader.order))
-            return
-        commits = [work for work in taken if isinstance(work.order, _Order)]
-        if commits:
-            self._commit_together(lease, commits)
-        self._begin_together(lease, [work for work in taken if isinstance(work.order, _Beginning)])
-
-    def _begin_together(self, lease: Lease, works: Sequence[_Work]) -> None:
-        """``_request`` for several writes: one listing before the requests, and one look after them.
-
-        ``begin`` makes that look without the lock, where a commit in between sends it back to its start.
-        """
-        begun: list[tuple[_Work, Any]] = []
-        listed: ActiveTimeline | None = None
-        for work in works:
-            order: _Beginning = work.order  # type: ignore[assignment]
-            with _its_own(work):
-                found = self._request(lease, order, listed)
-                listed = found[1].with_file(f"{found[0]}.{order.action}.{REQUESTED}")
-                begun.append((work, found))
-        looked = None
-        if begun:
-            with suppress(OSError, MainstemError):  # else each looks by itself, and is told what is wrong
-                looked = self._look_at_fence(), self._reader.load()
-        for work, found in begun:
-            work.order.looked = looked  # type: ignore[union-attr]
-            work.done(found)
-
-    def _alone(self, lease: Lease, order: _Order[Any] | _Beginning) -> object:
-        if isinstance(order, _Order):
-            return self._section(lease, order)
-        return self._request(lease, order)
-
-    def _commit_together(self, lease: Lease, works: Sequence[_Work]) -> None:
-        """``_section`` for several delta commits: one entry, one listing, and one sync for all.
-
-        Each is decided by a timeline that shows those before it, and has a later time. It stays in doubt
-        until ``_settle_shown`` has made its name durable. A section that is superseded in the middle is run
-        again for those that were not published.
-        """
-        fence = self._fence
-        assert isinstance(fence, LinkFence)
-        orders: list[_Order[Any]] = [work.order for work in works]  # type: ignore[misc]
-        entered = fence.enter_together([str(order.prepared) for order in orders])
-        try:
-            timeline, owed = self._reader.load(), None
-            beside = _read_once(orders)
-            for work, order, epoch in zip(works, orders, entered, strict=True):
-                with _its_own(work):
-                    if not isinstance(epoch, LinkEpoch):
-                        raise epoch
-                    if owed is None:
-                        owed = self._wait.is_owed(timeline, epoch.notes.foreign_seen, epoch.note_foreign)
-                    order.owed = owed
-                    section = Section(timeline, epoch, _store_clock(lease, epoch), beside)
-                    if (decision := order.decide(section)) is not None:
-                        work.done(Published(decision=decision))
-                        continue
-                    self._refuse_beside_restore(timeline, order)
-                    time = self._time(max(timeline.newest_time, self._last_time, epoch.notes.newest))
-                    self._keep_clear(time, owed)
-                    order.before_link(time)
-                    lease.check()
-                    published: Published[Any] = Published(time, order.target(time))
-                    target = f"{order.folder}/{published.target}"
-                    # From here on it may be visible, and only the looks of ``_found`` tell.
-                    order.shown, self._last_time = (target, published), time
-                    work.doubt = partial(self._found, epoch, target, published)
-                    try:
-                        self._link(epoch.publish, epoch.published, target, [order.folder])
-                    except NotDurable as error:
-                        raise _unsynced(target, error, self._seams.storage.base) from error
-                    timeline = timeline.with_file(order.target(time))
-                if isinstance(work.failure, OutcomeUnknown):
-                    raise LeaseLost("those behind it must know what is visible, so they list the timeline")
-        finally:
-            leave_all(entered)
-
-    def _settle_shown(self, works: Sequence[_Work]) -> None:
-        """Make names durable that are visible; a failure is told to each. The lock is free: whoever has seen
-        them and publishes something makes the folder durable, and them with it."""
-        storage, failure = self._seams.storage, None
-        try:
-            storage.settle([], [paths.TIMELINE], durable=True)
-        except OSError as error:
-            failure = NotDurable(error.errno, error.strerror)
-        for work in works:
-            assert isinstance(work.order, _Order) and work.order.shown is not None
-            target, published = work.order.shown
-            if failure is None:
-                work.done(published)
-            else:
-                work.fail(_unsynced(target, failure, storage.base))
-
-    def _found(self, epoch: LinkEpoch, target: str, published: Published[T]) -> Published[T] | None:
-        """What a publication gave whose section was interrupted; None if it did not take effect."""
-        cut = LeaseLost("the section was interrupted")
-        try:
-            is_there = self._applied(lambda: epoch.published(target), target, cut, [paths.TIMELINE])
-        except NotDurable as error:
-            raise _unsynced(target, error, self._seams.storage.base) from error
-        return published if is_there else None
 
     def _learn(self) -> None:
         """Once per process, before it takes the lock: whose the instants of an exclusive table are. A long
@@ -719,17 +560,15 @@ class Publisher:
         tried: list[_Try] = []
         for _ in range(PUBLISH_ATTEMPTS_MAX):
             try:
-                order = _Beginning(action, heartbeats, with_metadata, tried)
-                time, before, first = self._requested(order)
+                (time, before, first), held = self._attempts(
+                    "beginning", self._request, action, heartbeats, tried, with_metadata
+                )
                 # 5. The request is there, and the lock is free again. List the fence and the timeline once
                 #    more: is it still the table that was opened, are request and heartbeat there, and does
                 #    every instant published meanwhile have an earlier time?
-                name, looked = f"{time}.{action}.{REQUESTED}", order.looked
-                notes = self._look_at_fence() if looked is None else looked[0]
+                notes, name = self._look_at_fence(), f"{time}.{action}.{REQUESTED}"
                 self._crowded = notes.moved
-                if looked is not None:
-                    timeline = looked[1]
-                elif self._lock_free and (not notes.moved or notes.only_commits) and not notes.foreign_seen:
+                if self._lock_free and (not notes.moved or notes.only_commits) and not notes.foreign_seen:
                     # Since this process's latest section others published commits at most.
                     timeline = self._reader.noted(name)
                 else:
@@ -742,7 +581,7 @@ class Publisher:
                 if there and above:
                     if self._lock_free:
                         self._wait.note_own(name, f"{time}.{action}.{INFLIGHT}")
-                    return Begun(time, order.held)
+                    return Begun(time, held)
             except BaseException:
                 self._take_back(action, heartbeats, tried)
                 raise
@@ -752,16 +591,10 @@ class Publisher:
             table=self._seams.storage.base,
         )
 
-    def _requested(self, order: _Beginning) -> tuple[str, ActiveTimeline, Notes | None]:
-        if self._together is not None:
-            return self._together.run(Work("beginning", order))
-        found, order.held = self._attempts("beginning", self._request, order)
-        return found
-
     def _request(
-        self, lease: Lease, order: _Beginning, listed: ActiveTimeline | None = None
+        self, lease: Lease, action: str, heartbeats: Heartbeats, tried: list[_Try], with_metadata: bool
     ) -> tuple[str, ActiveTimeline, Notes | None]:
-        """The critical section of ``begin``. ``listed``: the timeline as this section knows it already.
+        """The critical section of ``begin``. ``tried``: heartbeats and requests of superseded attempts.
 
         Among many writers commits complete all the time while a write begins. They ran beside it, so the
         write's time need only lie above what was decided before it made its heartbeat, and above all that is
@@ -770,14 +603,11 @@ class Publisher:
         Returns the time, the timeline that it goes by, and what was noted beside the fence when the heartbeat
         was made, if that was looked at.
         """
-        action, heartbeats, tried = order.action, order.heartbeats, order.tried
         self._take_back(action, heartbeats, tried)  # of an attempt that was superseded
         # 1. List the timeline; choose a time above everything listed.
         foreign_seen = self._foreign_noted
         listings = [self.seen if lease is _NO_LEASE else self._reader.load]
-        if listed is not None:
-            listings = [lambda: listed]
-        if order.with_metadata and self._wait.is_always_owed(foreign_seen):
+        if with_metadata and self._wait.is_always_owed(foreign_seen):
             listings.append(self._metadata_reader.load)
         timeline, *own = side_by_side(self._seams.storage, lambda listing: listing(), listings)
         if not timeline.names:  # the table may be gone, and a heartbeat made now would bring its folder back
@@ -868,9 +698,6 @@ class Publisher:
             raise _NeedsLock("it swaps the gate when it enters")
         epoch = self._fence.enter()
         try:
-            if self._together is not None:
-                # Its effects may be durable before the commits that it sees (``_settle_shown``) are.
-                self._seams.storage.settle([], [paths.TIMELINE], durable=True)
             return work(Guarded(self._seams.storage, lease, epoch, self._reader.load()))
         finally:
             epoch.leave()
@@ -920,29 +747,6 @@ class Publisher:
             " removes the lock file",
             table=self._seams.storage.base,
         ) from failure
-
-
-@contextmanager
-def _its_own(work: _Work) -> Iterator[None]:
-    """A block of a section of several works: its failures are this work's alone, but for a lost lease."""
-    try:
-        yield
-    except LeaseLost:
-        work.doubt = None  # it was not published
-        raise
-    except Exception as error:
-        work.fail(error)
-
-
-def _read_once(orders: Sequence[_Order[Any]]) -> object:
-    """What ``beside`` reads, if it is the same for all; None where that fails, as where it is not read."""
-    beside = orders[0].beside
-    if beside is None or any(order.beside != beside for order in orders):
-        return None
-    try:
-        return beside()
-    except (OSError, MainstemError):
-        return None
 
 
 def _store_clock(lease: Lease, epoch: Epoch) -> Callable[[], int]:

@@ -20,19 +20,6 @@ class Periodic(Protocol):
     def stop(self) -> None: ...
 
 
-class Bell(Protocol):
-    """Something that one thread waits for and another one tells it."""
-
-    def ring(self) -> None:
-        """End the wait, or the next one."""
-
-    def silence(self) -> None:
-        """It has not been rung."""
-
-    def wait(self) -> None:
-        """Until it is rung."""
-
-
 class Clock(Protocol):
     """Milliseconds since the epoch, UTC."""
 
@@ -44,23 +31,6 @@ class Clock(Protocol):
 
     def every_ms(self, interval_ms: float, task: Callable[[], None], name: str) -> Periodic:
         """Run ``task`` every ``interval_ms`` in the background until stopped."""
-
-    def bell(self) -> Bell:
-        """A bell that was not rung yet."""
-
-
-class _Bell:
-    def __init__(self) -> None:
-        self._rung = threading.Event()
-
-    def ring(self) -> None:
-        self._rung.set()
-
-    def silence(self) -> None:
-        self._rung.clear()
-
-    def wait(self) -> None:
-        self._rung.wait()
 
 
 class _Work:
@@ -151,6 +121,3 @@ class SystemClock:
                     return work
         _Thread(interval_ms, name, work)
         return work
-
-    def bell(self) -> Bell:
-        return _Bell()

@@ -10,8 +10,8 @@ State: ``(markers, used, last, writers)``
 - one tuple per writer: ``(old, pc, tries, epoch, own, tickets, clear, ticket, time, seen)`` with ``old`` 1
   for a process of the version before (an empty marker of the next number, and a ticket beside it), ``own`` 1
   while the marker is the one that this try made, ``tickets`` the writers whose tickets are still to be
-  deleted, ``clear`` the markers still to be deleted, ``ticket`` 1 while the own ticket is there (of old ones,
-  and in ``TOGETHER``), ``seen`` what a running folder listing is sure to show.
+  deleted, ``clear`` the markers still to be deleted, ``ticket`` 1 while the own ticket is there (old ones
+  only), ``seen`` what a running folder listing is sure to show.
 
 Folder listings are not atomic. A name that exists from before the listing until after it is shown; one
 that is deleted meanwhile need not be, and one that is created meanwhile need not be either. So a
@@ -34,8 +34,6 @@ CORRECT = (
     "newest",  # read the newest time of the timeline, take a greater one
     "link",  # publish: fails when the marker was swept
 )
-# The same where one section publishes several contents: the second one lies in a ticket.
-TOGETHER = ("mark", "ticket", "list", "list_end", "sweep", "clear", "newest", "link", "beside")
 # The same of the version before, which may run beside it.
 BEFORE = (
     "look",  # list markers: own number = greatest + 1 (two steps)
@@ -250,22 +248,10 @@ def _link(model: Model, state: State, index: int, w: Writer) -> Iterator[Move]:
     broken = "out of order" if w[TIME] <= state[2] else ""
     if not (w[OLD] or w[OWN]):
         broken = "another's content"
-    if "beside" in model.steps_of(w):  # the first content may be refused, and the second one published
-        yield _put(state, index, _next(model, w)), ""
     if model.moves:
         state = _without_marker(state, 1 << w[EPOCH])
     markers, used, _, writers = _put(state, index, _next(model, w))
     yield (markers, used, w[TIME], writers), broken
-
-
-def _beside(model: Model, state: State, index: int, w: Writer) -> Iterator[Move]:
-    """Publish the ticket: fails when it was swept. Its time is the one after the marker's."""
-    if not w[TICKET]:
-        yield _put(state, index, _ended(w)), ""
-        return
-    broken = "out of order" if w[TIME] + 1 <= state[2] else ""
-    markers, used, _, writers = _put(state, index, _next(model, w, TICKET=0))
-    yield (markers, used, w[TIME] + 1, writers), broken
 
 
 # -- of the version before ------------------------------------------------------------------------------
@@ -313,20 +299,18 @@ def _drop(model: Model, state: State, index: int, w: Writer) -> Iterator[Move]:
 
 _STEPS = {
     "mark": _mark, "list": _list, "list_end": _list_end, "sweep": _sweep, "clear": _clear, "newest": _newest,
-    "link": _link, "beside": _beside, "look": _look, "look_end": _look_end, "take": _take, "all": _all,
-    "ticket": _ticket, "check": _look, "check_end": _check_end, "drop": _drop,
+    "link": _link, "look": _look, "look_end": _look_end, "take": _take, "all": _all, "ticket": _ticket,
+    "check": _look, "check_end": _check_end, "drop": _drop,
 }  # fmt: skip
 
 
-def without(*names: str, steps: tuple[str, ...] = CORRECT) -> tuple[str, ...]:
-    return tuple(step for step in steps if step not in names)
+def without(*names: str) -> tuple[str, ...]:
+    return tuple(step for step in CORRECT if step not in names)
 
 
-def moved(
-    name: str | tuple[str, ...], *, before: str, steps: tuple[str, ...] = CORRECT
-) -> tuple[str, ...]:
+def moved(name: str | tuple[str, ...], *, before: str) -> tuple[str, ...]:
     """The steps with some of them moved to stand right before another one."""
     names = (name,) if isinstance(name, str) else name
-    rest = [step for step in steps if step not in names]
+    rest = [step for step in CORRECT if step not in names]
     at = rest.index(before)
     return tuple(rest[:at]) + names + tuple(rest[at:])

@@ -11,7 +11,7 @@ import os
 from dataclasses import replace
 
 import pytest
-from fence_model import CORRECT, TOGETHER, Model, moved, search, without
+from fence_model import CORRECT, Model, moved, search, without
 
 SIZES = [(2, 2), (3, 1)]
 
@@ -68,29 +68,6 @@ def test_each_omission_is_refuted_by_a_counter_example(omission: str, moves: boo
     result = search(replace(BROKEN[omission], moves=moves))
     assert result.trace is not None
     assert ":link: " in result.trace[-1]
-
-
-@pytest.mark.parametrize(("writers", "tries", "old"), [(2, 2, 0), (3, 1, 0), (2, 2, 1)])
-def test_sections_that_publish_several_contents_keep_time_order_beside_old_and_new_ones(
-    writers: int, tries: int, old: int
-) -> None:
-    result = search(Model(writers, tries, steps=TOGETHER, old=old))
-    assert result.trace is None, result.trace
-    assert result.published > 1000
-
-
-SHARED_AND_BROKEN = {
-    "ticket placed after the listing": Model(2, 2, steps=moved("ticket", before="newest", steps=TOGETHER)),
-    "tickets of earlier sections are not swept": Model(2, 2, steps=without("sweep", steps=TOGETHER)),
-    "markers of earlier sections are not swept": Model(2, 2, steps=without("clear", steps=TOGETHER)),
-    "newest time read before the listing": Model(2, 2, steps=moved("newest", before="list", steps=TOGETHER)),
-}
-
-
-@pytest.mark.parametrize("omission", SHARED_AND_BROKEN)
-def test_each_omission_in_a_section_of_several_contents_is_refuted(omission: str) -> None:
-    result = search(SHARED_AND_BROKEN[omission])
-    assert result.trace is not None and result.trace[-1].split(":")[1] in ("link", "beside")
 
 
 @pytest.mark.parametrize("old", [0, 1])

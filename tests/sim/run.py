@@ -37,7 +37,6 @@ from tests.sim.simulation import BODIES, Result, Simulation
 from tests.sim.sink_world import Sinks
 from tests.sim.tables_world import Compactions, Tables
 from tests.sim.tasks_world import Tasks
-from tests.sim.together_world import Together
 from tests.sim.vectors_world import Vectors
 from tests.sim.world import Counts, Faults, Violation
 
@@ -74,7 +73,6 @@ SCENARIOS: dict[str, type[Simulation]] = {
     "sinks": Sinks,
     "tables": Tables,
     "tasks": Tasks,
-    "together": Together,
     "vectors": Vectors,
 }
 REPEAT_EVERY = 100

@@ -17,32 +17,6 @@ class SimPeriodic:
         self.stopped = True
 
 
-class SimBell:
-    """Whoever waits looks again and again: actors take turns at scheduling points."""
-
-    def __init__(self, world: World, process: Process) -> None:
-        self._world = world
-        self._process = process
-        self.rung = False
-
-    def ring(self) -> None:
-        self.rung = True
-
-    def silence(self) -> None:
-        self.rung = False
-
-    def wait(self) -> None:
-        world = self._world
-        while not self.rung:
-            if self._process.dead:
-                world.let_others_die()
-            else:
-                strikes = world.point("bell.wait", "")
-                world.sleep(world.random.uniform(1.0, 30.0))
-                if strikes:
-                    world.strike()
-
-
 class SimClock:
     """``Clock`` of one process."""
 
@@ -87,6 +61,3 @@ class SimClock:
 
         world.spawn(self._process, f"{self._process.name}/{name}", body).periodic = True
         return periodic
-
-    def bell(self) -> SimBell:
-        return SimBell(self._world, self._process)

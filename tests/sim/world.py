@@ -404,14 +404,6 @@ class World:
         if process.dead:
             raise Killed
 
-    def let_others_die(self) -> None:
-        """The current actor's process is dead, and it waits for another actor of it to unwind, too."""
-        actor = self.current
-        assert actor is not None
-        self._push(self.now + 1.0, actor, None)
-        self.hub.switch()
-        self.current = actor
-
     def point(self, kind: str, detail: str, *, crashes: bool = True) -> bool:
         """A scheduling point. Returns True when ``strike`` is to be called *after* the effect.
 
