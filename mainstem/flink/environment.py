@@ -132,6 +132,8 @@ class Environment(WrappedEnvironment):
             return self._execute(operation, kind, text)
 
     def _execute(self, operation: Any, kind: str, text: str) -> TableResult:
+        if kind == _INSERT and operation.isOverwrite() and self._concerns(operation):
+            return self._overwrite(operation)
         if kind in (_INSERT, _SET) and self._concerns(operation):
             statements = self.create_statement_set()
             statements.add_operation(operation)
@@ -249,13 +251,20 @@ class Environment(WrappedEnvironment):
     def _plan(self, operation: Any) -> Planned:
         return self._plan_rows(*self._insert(operation))
 
-    def _insert(self, operation: Any) -> tuple[Table, Declared]:
+    def _overwrite(self, operation: Any) -> TableResult:
+        from mainstem.flink.insert_overwrite import overwrite
+
+        planned = self._plan_rows(*self._insert(operation, overwrites=True))
+        return overwrite(planned, some_partitions=bool(dict(operation.getStaticPartitions())))
+
+    def _insert(self, operation: Any, *, overwrites: bool = False) -> tuple[Table, Declared]:
         """The rows of an INSERT, and the Hudi table that they are for."""
         from pyflink.table import Table
 
         table = from_resolved(_target(operation))
         assert table is not None
-        check_insert(operation, table)
+        if not overwrites:
+            check_insert(operation, table)
         rows = Table(self._t_env._j_tenv.createTable(operation.getChild()), self._t_env)
         return rows, table.with_hints(dict(operation.getDynamicOptions()))
 
@@ -269,6 +278,10 @@ class Environment(WrappedEnvironment):
             return "\n\n".join(self._explained(part) for part in operation.getOperations())
         if not self._concerns(operation):
             return f"INSERT INTO {_target(operation).getIdentifier().asSummaryString()}: Flink's own sink"
+        if operation.isOverwrite():
+            rows, table = self._insert(operation, overwrites=True)
+            how = f"Table {table.name}: overwritten in one commit of this process"
+            return f"== mainstem ==\n{how}\n\n{rows.explain()}"
         return self._plan(operation).explain()
 
     def _create_as(self, operation: Any, kind: str) -> TableResult:

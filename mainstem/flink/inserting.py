@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from mainstem.errors import Invalid, Unsupported
 from mainstem.flink.declared_table import Declared
@@ -77,9 +77,14 @@ def _cast(field: Any, found: Any, table: str) -> str | None:
 
 
 def check_insert(operation: Any, declared: Declared) -> None:
-    """Refuses INSERT OVERWRITE: it would be done again at each checkpoint."""
+    """Refuses INSERT OVERWRITE as a part of a job: it would be done again at each checkpoint."""
     if operation.isOverwrite():
-        raise Unsupported(
-            f"INSERT OVERWRITE {declared.name}: a Flink job commits at each checkpoint, and each would"
-            " overwrite the one before; use INSERT INTO, or mainstem.open_table(path).insert_overwrite(rows)"
-        )
+        refuse_overwrite(declared)
+
+
+def refuse_overwrite(declared: Declared) -> NoReturn:
+    """Raises ``Unsupported``."""
+    raise Unsupported(
+        f"INSERT OVERWRITE {declared.name} in a statement set: a Flink job commits at each checkpoint, and"
+        " each would overwrite the one before; execute it as a statement of its own, or use INSERT INTO"
+    )

@@ -164,7 +164,9 @@ _WRITE = (
     _fixed("write.utc-timezone", "true", "true",
            "a TIMESTAMP is stored as if it were UTC: shift it in the query, "
            "`TO_TIMESTAMP(CONVERT_TZ(CAST(ts AS STRING), 'Asia/Shanghai', 'UTC'))`"),
-    _idle("write.partition.overwrite.mode", "STATIC", "belongs to INSERT OVERWRITE, which is refused"),
+    _works("write.partition.overwrite.mode", "STATIC",
+           "of INSERT OVERWRITE: `STATIC` overwrites the table, or with a PARTITION clause the partitions"
+           " that get rows; `DYNAMIC` always these"),
     _idle("write.insert.cluster", "false", _COW),
     _idle("write.bulk_insert.shuffle_input", "true", _BULK),
     _idle("write.bulk_insert.sort_input", "true", _BULK),

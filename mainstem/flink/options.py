@@ -38,6 +38,7 @@ NO_ORDERING = "no_precombine"
 _VECTOR = re.compile(r"\s*(\w+)\s*(?::\s*(\d{1,9})\s*)?\Z", re.ASCII)
 _DIMENSION = 128
 
+_OVERWRITE_MODE = "write.partition.overwrite.mode"
 _MERGERS = {
     "EventTimeFlinkRecordMerger": (EVENT_TIME, None),
     "CommitTimeFlinkRecordMerger": (COMMIT_TIME, None),
@@ -75,8 +76,9 @@ class FlinkOptions:
     ``name``: the table's name in SQL. ``table``: properties that the table must have, or is created with,
     under their names in ``hoodie.properties``; ``given``: such a property -> option name as the user wrote
     it; ``passed``: properties for ``open_table``: locks, clock, heartbeat, services (under Hudi's
-    ``hoodie.*`` names). ``write_tasks``: parallelism of the writers, None for the environment's. ``vectors``:
-    columns that are VECTORs, in lower case, and their dimensions.
+    ``hoodie.*`` names). ``write_tasks``: parallelism of the writers, None for the environment's;
+    ``overwrite_mode``: STATIC or DYNAMIC. ``vectors``: columns that are VECTORs, in lower case, and their
+    dimensions.
     """
 
     location: Location
@@ -87,6 +89,7 @@ class FlinkOptions:
     operation: str = "upsert"
     write_tasks: int | None = None
     client_id: str = ""
+    overwrite_mode: str = "STATIC"
     vectors: Mapping[str, int] = field(default_factory=dict)
     read: FlinkReadOptions = field(default_factory=FlinkReadOptions)
 
@@ -113,6 +116,7 @@ class FlinkOptions:
             operation=_operation(values),
             write_tasks=_count(values, "write.tasks"),
             client_id=values.get("write.client.id", ""),
+            overwrite_mode=_overwrite_mode(values),
             vectors=_vectors(values.get(VECTOR_COLUMNS, "")),
             read=_reading(values),
         )
@@ -220,6 +224,13 @@ def _vectors(text: str) -> dict[str, int]:
                 f" each column, with a dimension from 1 to {VECTOR_DIMENSION_MAX} (left out: {_DIMENSION})"
             )
         found[parts[1].lower()] = size
+    return found
+
+
+def _overwrite_mode(values: Mapping[str, str]) -> str:
+    found = values.get(_OVERWRITE_MODE, "STATIC").upper()
+    if found not in ("STATIC", "DYNAMIC"):
+        raise Invalid(f"{_OVERWRITE_MODE}={values[_OVERWRITE_MODE]!r}; expected STATIC or DYNAMIC")
     return found
 
 

@@ -40,6 +40,12 @@ def check_exactly_once(env: TableEnvironment, queries: Iterable[Table]) -> None:
             raise Invalid(f"{key}=false: the last rows of a source that ends would never be committed")
 
 
+def ends(env: TableEnvironment, rows: Table) -> bool:
+    """Whether a query ends by itself."""
+    batch = env.get_config().get("execution.runtime-mode", "STREAMING").upper() == "BATCH"
+    return batch or _bounded(env, rows)
+
+
 def _bounded(env: TableEnvironment, rows: Table) -> bool:
     """Whether every source that a query reads ends by itself."""
     stream = stream_environment(env)._j_tenv.toChangelogStream(rows._j_table)

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mainstem.errors import Invalid, Unsupported
+from mainstem.flink.inserting import refuse_overwrite
 from mainstem.flink.statements import Syntax, quoted
 
 if TYPE_CHECKING:
@@ -84,11 +85,7 @@ class Statements:
             self._others.add_insert(target, table, overwrite)
             self._has_others = True
         elif overwrite:
-            raise Unsupported(
-                f"INSERT OVERWRITE {found.name}: a Flink job commits at each checkpoint, and each would"
-                " overwrite the one before; use INSERT INTO, or"
-                " mainstem.open_table(path).insert_overwrite(rows)"
-            )
+            refuse_overwrite(found)
         else:
             self._inserts.append(self._env._plan_rows(table, found))
         return self
