@@ -19,7 +19,7 @@ from mainstem.errors import Unsupported
 from mainstem.flink.declared_columns import assembled
 from mainstem.flink.pipeline import Planned
 from mainstem.flink.recovery import ends
-from mainstem.flink.statements import named, quoted
+from mainstem.flink.statements import named
 from mainstem.writers.outcome import Outcome
 from mainstem.writers.write_spec import INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE
 
