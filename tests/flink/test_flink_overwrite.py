@@ -92,7 +92,7 @@ def test_rows_arrive_as_they_are_whatever_their_type(t, path):
 
 def test_a_query_that_fails_hides_nothing(t, path):
     name = filled(t, path)
-    with pytest.raises(Exception, match="(?s)divi|ArithmeticException|/ by zero|failed"):
+    with pytest.raises(Exception, match=r"(?s)by zero|ArithmeticException|failed"):
         t.execute_sql(f"INSERT OVERWRITE {name} SELECT id, n / (n - 1), city FROM {name}").wait()
     assert shown(path) == {"a": 1, "b": 1, "c": 1}
     assert not [i for i in mainstem.open_table(path).timeline() if not i.is_completed]
