@@ -25,11 +25,11 @@ import pyarrow.compute as pc
 
 import mainstem
 from benchmarks import FOLDER, Row, bound, data, read_tables, work_folder
+from benchmarks import least_processor_seconds as _least
 from benchmarks.race import race
 
 #: The steepest growth that docs/benchmarks.md need not explain.
 MOST = 1.1
-_TURNS = 3
 _NOISE_S = 0.008
 _ALONE = {**read_tables.FAST, "hoodie.mainstem.services": "off"}
 _PEAK = """
@@ -75,16 +75,6 @@ def _line(work: str, costs: dict[int, float]) -> Row:
         if is_memory or costs[large] > _NOISE_S
     ]
     return bound(work, max(steps, default=0.0), "exponent", most=MOST, note=note)
-
-
-def _least(work: Callable[[], object], turns: int = _TURNS) -> float:
-    """Seconds of processor time of the best turn."""
-    taken = []
-    for _ in range(turns):
-        began = time.process_time()
-        work()
-        taken.append(time.process_time() - began)
-    return min(taken)
 
 
 def _streamed(path: Path, **query: object) -> int:

@@ -7,18 +7,15 @@ thread's.
 from __future__ import annotations
 
 import shutil
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 
 import mainstem
-from benchmarks import Row, bound, data, read_tables, row, work_folder
+from benchmarks import Row, bound, data, least_processor_seconds, read_tables, row, work_folder
 
 _KEY = "_hoodie_record_key"
-_TURNS = 3
 #: index -> options of its table
 KINDS = {"BUCKET": {}, "SIMPLE": {}, "RECORD_INDEX": {}}
 
@@ -54,7 +51,7 @@ def _table(path: Path, kind: str, stored: int) -> mainstem.Table:
 def _found(table: mainstem.Table, keys: np.ndarray, stored: int) -> list[Row]:
     wanted = data.rows(keys).column(data.KEY).combine_chunks()
     files = sorted(Path(table.path).glob("*.parquet"))
-    bare = _least(lambda: [pq.read_table(file, columns=[_KEY]) for file in files])
+    bare = least_processor_seconds(lambda: [pq.read_table(file, columns=[_KEY]) for file in files])
 
     def find() -> None:
         look = mainstem.open_table(table.path, table.properties).writer_context().look_for_keys
@@ -63,7 +60,7 @@ def _found(table: mainstem.Table, keys: np.ndarray, stored: int) -> list[Row]:
         if (found < 0).any():
             raise RuntimeError(f"{(found < 0).sum()} keys were not found")
 
-    taken = _least(find)
+    taken = least_processor_seconds(find)
     return [
         bound(f"find {len(wanted):,} of {stored:,} keys, by files", taken / bare,
               "times the reading of all keys", most=2.0,
@@ -76,19 +73,9 @@ def _upserted(tables: dict[str, mainstem.Table], keys: np.ndarray, stored: int) 
     for kind, table in tables.items():
         for size in (len(keys), 100):
             rows = data.rows(keys[:size], version=1)
-            times[kind, size] = _least(lambda rows=rows, table=table: table.upsert(rows))
+            times[kind, size] = least_processor_seconds(lambda rows=rows, table=table: table.upsert(rows))
             found.append(
                 row(f"upsert {size:,} known keys of {stored:,}, {kind}", times[kind, size] * 1000, "ms",
                     against="BUCKET", baseline=times["BUCKET", size] * 1000, note="processor time")
             )  # fmt: skip
     return found
-
-
-def _least(work: Callable[[], object]) -> float:
-    """Seconds of processor time of the best of some turns."""
-    taken = []
-    for _ in range(_TURNS):
-        began = time.process_time()
-        work()
-        taken.append(time.process_time() - began)
-    return min(taken)
