@@ -32,9 +32,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from mainstem.layout.key_index import GroupOfKey
+from mainstem.metadata.metadata_partitions import RECORD_INDEX
 from mainstem.storage import paths
 from mainstem.timeline.active import ActiveTimeline
-from mainstem.timeline.clustering_plans import ClusteringPlan, load_clustering_plan
+from mainstem.timeline.clustering_plans import CLUSTER, ClusteringPlan, load_clustering_plan
 from mainstem.timeline.commit_metadata import OVERWRITES, CommitMetadata
 from mainstem.timeline.instant import CLUSTERING, REQUESTED, Instant
 from mainstem.timeline.plans import load_rollback_plan
@@ -45,7 +46,7 @@ from mainstem.writers.rollback import condemned, execute_rollback, roll_back
 
 _ROUNDS_MAX = 10
 # They write keys anew that were there before.
-_REWRITES = (COMPACT, LOG_COMPACT, "CLUSTER")
+_REWRITES = (COMPACT, LOG_COMPACT, CLUSTER)
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ class KeysPlacedMeanwhile:
             if self._hides(metadata):
                 return Replaced(f"the instant {requested} overwrote them", again=True)
             self._note(metadata)
+            self._note_rows_of_clustering(requested, metadata)
             added = list(self._added(metadata))
             again = again or self._must_place_again([place for place, _ in added])
             if again:
@@ -124,6 +126,8 @@ class KeysPlacedMeanwhile:
                 added and (self._rounds < _ROUNDS_MAX or any(self._meets(*one) for one in added))
             ):
                 return LookAgain()
+            if self._note_rows_of_clustering(requested, metadata):
+                return LookAgain()
             self._note(metadata)
             self._done.add(requested)
         replaced = self._replaced and not self._replaced.isdisjoint(self._appender.appended_to)
@@ -137,6 +141,19 @@ class KeysPlacedMeanwhile:
 
     def _note(self, metadata: CommitMetadata) -> None:
         self._replaced.update((p, file_id) for p, ids in metadata.replaced.items() for file_id in ids)
+
+    def _note_rows_of_clustering(self, requested: str, metadata: CommitMetadata) -> bool:
+        """Where keys move: whether this is a clustering with a later requested time, which the table's record
+        index goes by."""
+        later = self._appender.follows_updates and requested > self._instant
+        if not later or metadata.operation != CLUSTER:
+            return False
+        if RECORD_INDEX not in self._ctx.config.metadata_partitions:
+            return False
+        self._appender.note_rewritten(
+            (p, str(s.get("fileId") or "")) for p, stats in metadata.stats.items() for s in stats
+        )
+        return True
 
     def _plans(self, timeline: ActiveTimeline) -> Iterator[tuple[str, ClusteringPlan | None]]:
         """Pending clusterings of file groups that rows were appended to; None: it does not say of which."""

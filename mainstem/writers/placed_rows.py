@@ -23,7 +23,7 @@ more, ``place_again`` ends as ``KeyTaken``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -418,6 +418,9 @@ class PlacingAppender(BulkInserter):
     def give_way_all(self, place: GroupOfKey, requested: str) -> None:
         """As ``give_way``, where it is unknown which keys the instant wrote; only if ``follows_updates``."""
         raise NotImplementedError
+
+    def note_rewritten(self, places: Iterable[GroupOfKey]) -> None:
+        """A clustering with a later requested time wrote these file groups; only if ``follows_updates``."""
 
     def settle_places(self) -> None:
         """After all ``give_way``."""
