@@ -134,10 +134,13 @@ class KeysPlacedMeanwhile:
         return LookAgain() if replaced or any(self._plans(timeline)) else None
 
     def _hides(self, metadata: CommitMetadata) -> bool:
-        """Whether an overwrite hid file groups that rows were appended to."""
-        mine = self._appender.appended_to if metadata.operation in OVERWRITES else ()
-        hidden = ((p, str(s.get("fileId") or "")) for p, stats in metadata.stats.items() for s in stats)
-        return bool(mine) and not set(mine).isdisjoint(hidden)
+        """Whether an overwrite hid file groups that rows were appended to, or lost against."""
+        if metadata.operation not in OVERWRITES:
+            return False
+        lost = self._appender.lost_to
+        hidden = {(p, str(s.get("fileId") or "")) for p, stats in metadata.stats.items() for s in stats}
+        replaced = {(p, file_id) for p, ids in metadata.replaced.items() for file_id in ids}
+        return not hidden.isdisjoint(lost | self._appender.appended_to) or not replaced.isdisjoint(lost)
 
     def _note(self, metadata: CommitMetadata) -> None:
         self._replaced.update((p, file_id) for p, ids in metadata.replaced.items() for file_id in ids)

@@ -13,7 +13,9 @@ keys live, and each row gets its fate:
 **At the commit** every instant that completed since is looked at (``keys_placed_meanwhile``), updates and
 deletes too, since they decide who wins. Keys that it has are looked for once more, and files whose rows got
 another fate are taken back and made again: nobody has seen them. So every commit goes by what completed
-before it, and a key has one place. All writers of a table must let keys move, or none.
+before it, and a key has one place. If an overwrite hid the row against which another one lost, the
+transaction ends as ``KeyTaken``, and an overwrite is made again after such a write (``placed_overwrites``).
+All writers of a table must let keys move, or none.
 
 **Requested times.** Log files, and the rows of the metadata table's record index, count in the order of
 requested times. A row that must go elsewhere than where an instant with a later requested time wrote its key
@@ -148,6 +150,14 @@ class MovingAppender(PlacingAppender):
         for part in self._parts:
             numbers.update(part.home[part.recorded].tolist())
         return {self._groups.place(number) for number in sorted(numbers - {NOWHERE})}
+
+    @property
+    def lost_to(self) -> set[GroupOfKey]:
+        """File groups in which a row lies because of which one of this transaction is left out."""
+        if self._puts is None:
+            return set()
+        lost = np.unique(self._puts.home[self._puts.fate == _LOST]).tolist()
+        return {self._groups.place(number) for number in lost if number != NOWHERE}
 
     @property
     def _parts(self) -> list[_Keys]:

@@ -265,6 +265,11 @@ class PlacingAppender(BulkInserter):
         """File groups that get rows of this transaction and have files of others."""
         return {self._groups.place(number) for _, number in self._versions}
 
+    @property
+    def lost_to(self) -> set[GroupOfKey]:
+        """File groups in which a row lies because of which one of this transaction is left out."""
+        return set()
+
     def _write(self, batch: pa.Table) -> int:
         count = super()._write(batch)
         if count and self.keeps_batches:
