@@ -37,7 +37,7 @@ from mainstem.storage import paths
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.clustering_plans import CLUSTER, ClusteringPlan, load_clustering_plan
 from mainstem.timeline.commit_metadata import OVERWRITES, CommitMetadata
-from mainstem.timeline.instant import CLUSTERING, REQUESTED, Instant
+from mainstem.timeline.instant import CLUSTERING, REPLACECOMMIT, REQUESTED, Instant
 from mainstem.timeline.plans import load_rollback_plan
 from mainstem.writers.conflicts import COMPACT, LOG_COMPACT, CompletedWrites, is_completed_write
 from mainstem.writers.context import WriterContext
@@ -105,11 +105,32 @@ class KeysPlacedMeanwhile:
             self._replaced.clear()
             self._done.update(waiting)
         self._appender.settle_places()
+        if self._hidden_in_index(timeline):
+            return Replaced("a clustering replaced those of another writer, which had keys", again=True)
         for requested, plan in self._plans(timeline):
             if plan is None or not plan.ours:
                 return Replaced(f"the pending clustering {requested} replaces them")
             self._withdraw(timeline, requested)
         return None
+
+    def _hidden_in_index(self, timeline: ActiveTimeline) -> bool:
+        """Whether the record index would go on telling another place of a key that is new again.
+
+        Its rows count in the order of requested times. An instant with a later one may have written a key
+        that others deleted, and a clustering left out: the row that is inserted now would be behind that.
+        """
+        appender, mine = self._appender, self._instant
+        if appender.follows_updates:
+            return False  # all is known of their keys
+        later = [i for i in timeline.instants if is_completed_write(i) and i.requested > mine]
+        if all(i.action != REPLACECOMMIT for i in later) or not self._has_record_index():
+            return False
+        found = filter(None, map(self._writes.active, later))  # no archiver takes them while this is pending
+        places = {(p, str(s.get("fileId") or "")) for one in found for p, ss in one.stats.items() for s in ss}
+        return appender.indexed_in(places)
+
+    def _has_record_index(self) -> bool:
+        return RECORD_INDEX in self._ctx.read_properties().metadata_partitions
 
     def _must_place_again(self, added: Sequence[GroupOfKey]) -> bool:
         appender = self._appender
@@ -151,7 +172,7 @@ class KeysPlacedMeanwhile:
         later = self._appender.follows_updates and requested > self._instant
         if not later or metadata.operation != CLUSTER:
             return False
-        if RECORD_INDEX not in self._ctx.config.metadata_partitions:
+        if not self._has_record_index():
             return False
         self._appender.note_rewritten(
             (p, str(s.get("fileId") or "")) for p, stats in metadata.stats.items() for s in stats

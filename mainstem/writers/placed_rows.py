@@ -89,6 +89,10 @@ class KeyPlaces(Protocol):
         """Go by what is completed now; ``seen`` stays, unless this is the ``first`` look that counts."""
         ...
 
+    def indexed(self, partition: str, keys: pa.Array) -> set[GroupOfKey]:
+        """File groups that the record index names for these keys, replaced or not; none without it."""
+        ...
+
     def groups_before(self, partitions: Sequence[str] | None, instant: str) -> list[GroupOfKey]:
         """File groups of these partitions (None: of all) with files of instants that completed before this
         one was requested."""
@@ -393,6 +397,12 @@ class PlacingAppender(BulkInserter):
         held = [(partition, texts) for partition, _, texts in self._gone]
         held += [(fresh.partition, fresh.keys) for fresh in self._fresh]
         return any(self._meets(partition, place, texts, keys).any() for partition, texts in held)
+
+    def indexed_in(self, places: set[GroupOfKey]) -> bool:
+        """Whether the record index tells one of these places of a new key."""
+        return any(
+            not places.isdisjoint(self.places.indexed(fresh.partition, fresh.keys)) for fresh in self._fresh
+        )
 
     def give_way(self, place: GroupOfKey, keys: pa.Array, requested: str) -> None:
         """Moves rows and deletes whose keys are among these, which this instant wrote, to this file group.

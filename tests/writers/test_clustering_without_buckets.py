@@ -653,3 +653,31 @@ def test_a_global_record_index_does_not_hide_a_move_behind_a_clustering(make_tab
     check(table, {f"k{n}": f"v{n}" for n in range(20)} | {"k1": "moved1"})
     table.upsert(rows([1], ts=3, value="back"))
     check(table, {f"k{n}": f"v{n}" for n in range(20)} | {"k1": "back1"})
+
+
+@pytest.mark.parametrize("moment", ["before the rows", "after the rows"])
+def test_a_key_that_others_wrote_and_deleted_before_a_clustering_is_new_again_for_the_record_index(
+    make, moment
+):
+    """Its rows count in the order of requested times: that of the other writer would hide ours."""
+    table = again(make("RECORD_LEVEL_INDEX"))
+    mine = rows([1, 77], ts=5, value="late")
+
+    def others():
+        again(table).upsert(rows([1, 77], ts=2))
+        again(table).delete(rows([1, 77], ts=9))
+        again(table).cluster()
+
+    with table.begin() as txn:
+        if moment == "before the rows":
+            others()
+        txn.write(mine)
+        if moment == "after the rows":
+            others()
+        with pytest.raises(RolledBack, match="write its rows again"):
+            txn.commit()
+    table.upsert(mine)
+    found = content(table)
+    assert (found["k1"], found["k77"], len(found)) == ("late1", "late77", 31)
+    table.upsert(rows([1, 77], ts=6, value="more"))
+    check(table, {**found, "k1": "more1", "k77": "more77"})
