@@ -97,11 +97,9 @@ class KeptDeletes:
 
     def blocks(self, storage: Storage) -> Blocks:
         """The blocks of the log file; [] if there is nothing to keep."""
-        if overwritten(storage, load_timeline(storage), self.time, [self.operation]):
-            return []
         found = last_deletes(storage, self._split(self.operation.log_files), self.memory_bytes)
         found = found.chosen(self._first_kept(found) >= self._oldest)
-        if not len(found):
+        if not len(found) or overwritten(storage, load_timeline(storage), self.time, [self.operation]):
             return []
         found = self._in_place(storage, found)
         times, which = np.unique(self._first_kept(found), return_inverse=True)
