@@ -532,6 +532,7 @@ def test_a_compaction_that_an_overwrite_passed_by_after_its_deletes_were_written
     tmp_path, monkeypatch
 ):
     table = make(tmp_path / "t")
+    table.create_index("column_stats")
     put(table, "k", 1, "old")
     put(table, "k", 10, None)
     planned = table.schedule_compaction()
@@ -545,10 +546,11 @@ def test_a_compaction_that_an_overwrite_passed_by_after_its_deletes_were_written
     monkeypatch.setattr(compaction.Execution, "complete", passed_by)
     (done,) = table.run_compaction(planned)
     assert done.completion is None and found(table) == {"k": "over"}
+    assert [f.name for f in Path(table.path).rglob("*") if f.name.startswith(planned)] == []
     assert [f.name for f in Path(table.path).iterdir() if planned in f.name] == []
     put(table, "k", 6, "newer")
     table.compact()
-    assert found(table) == {"k": "newer"}
+    assert found(table) == {"k": "newer"} and table.validate_metadata().ok
 
 
 # -- how they are found --------------------------------------------------------------------------------------
