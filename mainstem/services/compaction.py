@@ -41,17 +41,17 @@ from mainstem.services.compaction_plan import (
     check_operations,
 )
 from mainstem.services.executor import publish_plan
-from mainstem.services.kept_deletes import hours_kept
+from mainstem.services.kept_deletes import hours_kept, overwritten
 from mainstem.services.progress import Progress, silent
 from mainstem.storage import paths
 from mainstem.storage.side_by_side import side_by_side
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.commit_metadata import CompactionStat
 from mainstem.timeline.compaction_trigger import is_due, pending
-from mainstem.timeline.instant import COMMIT, COMPACTION
+from mainstem.timeline.instant import COMMIT, COMPACTION, INFLIGHT, Instant
 from mainstem.timeline.plans import encode_compaction_plan, load_noted_plan
 from mainstem.writers.context import WriterContext
-from mainstem.writers.rollback import condemned
+from mainstem.writers.rollback import condemned, roll_back
 
 __all__ = ["Compaction", "Execution", "GroupTask", "execute", "executing", "pending", "schedule"]
 
@@ -255,6 +255,10 @@ def ended(timeline: ActiveTimeline, time: str, of: str = "") -> Compaction:
     return Compaction(time, None, of=of)
 
 
+class _Overwritten(Exception):
+    """The deletes that a compaction keeps would lie on top of an overwrite that completed meanwhile."""
+
+
 @dataclass(frozen=True)
 class Execution(executor.Execution[CompactionStat, Compaction]):
     """A claimed plan: run ``tasks`` anywhere and in any order, then call ``complete`` with their results.
@@ -293,7 +297,12 @@ class Execution(executor.Execution[CompactionStat, Compaction]):
                 f" order; these {len(made)} results are others; nothing was published",
                 table=self.ctx.base,
             )
-        return super().complete(stats)
+        try:
+            return super().complete(stats)
+        except _Overwritten:
+            # The file of its kept deletes is made and stays: nobody may complete this plan.
+            roll_back(self.ctx, Instant(self.time, COMPACTION, INFLIGHT), own=True)
+            return Compaction(self.time, None)
 
     def ended(self, section: Section, stats: Sequence[CompactionStat]) -> Compaction | None:
         if self.time not in pending(section.timeline):
@@ -307,6 +316,9 @@ class Execution(executor.Execution[CompactionStat, Compaction]):
             )
         self.check_no_others(stats)
         self.check_there(stats)
+        keeping = [task.operation for task, stat in zip(self.tasks, stats, strict=True) if stat.kept]
+        if keeping and overwritten(self.ctx.seams.storage, section.timeline, self.time, keeping):
+            raise _Overwritten
         return None
 
     def result(self, completion: str | None, stats: Sequence[CompactionStat]) -> Compaction:

@@ -12,6 +12,11 @@ same ordering value, which won before. So the file is made last, when most write
 compaction was planned have ended: those that completed are looked at (``last_deletes.without_conflicts``),
 and deletes older than one that is still in flight are forgotten, as without the option.
 
+**Overwrites.** A base file of a later instant hides the rows and deletes that are older, but the file of the
+kept deletes would lie on top of it if the compaction completes later. So nothing is kept where there is one,
+a compaction steps back if one came after the deletes were written, and an overwrite is made again if the
+compaction completed while it was in flight (``writers.overwriting``).
+
 **How long.** The block of a delete carries the instant of the compaction that first kept it. The next
 compaction takes the deletes in with the other logs and writes them again, until that instant is older than
 the option says. Deletes of one eighth of that time share a block, under the newest of their instants.
@@ -21,6 +26,7 @@ What the file holds depends on when it is made. Like a base file, the first one 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -37,7 +43,7 @@ from mainstem.readers.rows.native_logs import blocks_of
 from mainstem.readers.rows.split import ReadSpec, Split, split_paths
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
-from mainstem.timeline.active import load_timeline
+from mainstem.timeline.active import ActiveTimeline, load_timeline
 from mainstem.timeline.instant import COMMIT, DELTACOMMIT, REPLACECOMMIT
 from mainstem.timeline.plans import CompactionOperation
 from mainstem.truetime.instant_times import instant_text, parse_wall
@@ -93,7 +99,7 @@ class KeptDeletes:
         """The blocks of the log file; [] if there is nothing to keep."""
         found = last_deletes(storage, self._split(self.operation.log_files), self.memory_bytes)
         found = found.chosen(self._first_kept(found) >= self._oldest)
-        if not len(found):
+        if not len(found) or overwritten(storage, load_timeline(storage), self.time, [self.operation]):
             return []
         found = self._in_place(storage, found)
         times, which = np.unique(self._first_kept(found), return_inverse=True)
@@ -152,3 +158,20 @@ class KeptDeletes:
         compaction, a delete would move to younger ones for ever."""
         cell = timedelta(hours=self.hours) / _BLOCKS_PER_HORIZON
         return (parse_wall(time) - datetime(2000, 1, 1)) // cell
+
+
+def overwritten(
+    storage: Storage, timeline: ActiveTimeline, time: str, operations: Iterable[CompactionOperation]
+) -> str | None:
+    """A base file of an instant that was requested after ``time`` and has ended, in a file group of these
+    operations; None if there is none. Only overwrites put such files beside a pending compaction."""
+    pending = {i.requested for i in timeline.pending}  # they look for the compaction themselves
+    places = {(operation.partition, operation.file_id) for operation in operations}
+    for partition in sorted({place[0] for place in places}):
+        for name in sorted(storage.names(partition)):
+            base = paths.parse_base_name(name)
+            if base is None or base.instant <= time or base.instant in pending:
+                continue
+            if (partition, base.file_id) in places:
+                return paths.in_partition(partition, name)
+    return None

@@ -32,11 +32,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from mainstem.layout.key_index import GroupOfKey
+from mainstem.metadata.metadata_partitions import RECORD_INDEX
 from mainstem.storage import paths
 from mainstem.timeline.active import ActiveTimeline
-from mainstem.timeline.clustering_plans import ClusteringPlan, load_clustering_plan
+from mainstem.timeline.clustering_plans import CLUSTER, ClusteringPlan, load_clustering_plan
 from mainstem.timeline.commit_metadata import OVERWRITES, CommitMetadata
-from mainstem.timeline.instant import CLUSTERING, REQUESTED, Instant
+from mainstem.timeline.instant import CLUSTERING, REPLACECOMMIT, REQUESTED, Instant
 from mainstem.timeline.plans import load_rollback_plan
 from mainstem.writers.conflicts import COMPACT, LOG_COMPACT, CompletedWrites, is_completed_write
 from mainstem.writers.context import WriterContext
@@ -45,7 +46,7 @@ from mainstem.writers.rollback import condemned, execute_rollback, roll_back
 
 _ROUNDS_MAX = 10
 # They write keys anew that were there before.
-_REWRITES = (COMPACT, LOG_COMPACT, "CLUSTER")
+_REWRITES = (COMPACT, LOG_COMPACT, CLUSTER)
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ class KeysPlacedMeanwhile:
             if self._hides(metadata):
                 return Replaced(f"the instant {requested} overwrote them", again=True)
             self._note(metadata)
+            self._note_rows_of_clustering(requested, metadata)
             added = list(self._added(metadata))
             again = again or self._must_place_again([place for place, _ in added])
             if again:
@@ -103,11 +105,32 @@ class KeysPlacedMeanwhile:
             self._replaced.clear()
             self._done.update(waiting)
         self._appender.settle_places()
+        if self._hidden_in_index(timeline):
+            return Replaced("a clustering replaced those of another writer, which had keys", again=True)
         for requested, plan in self._plans(timeline):
             if plan is None or not plan.ours:
                 return Replaced(f"the pending clustering {requested} replaces them")
             self._withdraw(timeline, requested)
         return None
+
+    def _hidden_in_index(self, timeline: ActiveTimeline) -> bool:
+        """Whether the record index would go on telling another place of a key that is new again.
+
+        Its rows count in the order of requested times. An instant with a later one may have written a key
+        that others deleted, and a clustering left out: the row that is inserted now would be behind that.
+        """
+        appender, mine = self._appender, self._instant
+        if appender.follows_updates:
+            return False  # all is known of their keys
+        later = [i for i in timeline.instants if is_completed_write(i) and i.requested > mine]
+        if all(i.action != REPLACECOMMIT for i in later) or not self._has_record_index():
+            return False
+        found = filter(None, map(self._writes.active, later))  # no archiver takes them while this is pending
+        places = {(p, str(s.get("fileId") or "")) for one in found for p, ss in one.stats.items() for s in ss}
+        return appender.indexed_in(places)
+
+    def _has_record_index(self) -> bool:
+        return RECORD_INDEX in self._ctx.read_properties().metadata_partitions
 
     def _must_place_again(self, added: Sequence[GroupOfKey]) -> bool:
         appender = self._appender
@@ -124,19 +147,37 @@ class KeysPlacedMeanwhile:
                 added and (self._rounds < _ROUNDS_MAX or any(self._meets(*one) for one in added))
             ):
                 return LookAgain()
+            if self._note_rows_of_clustering(requested, metadata):
+                return LookAgain()
             self._note(metadata)
             self._done.add(requested)
         replaced = self._replaced and not self._replaced.isdisjoint(self._appender.appended_to)
         return LookAgain() if replaced or any(self._plans(timeline)) else None
 
     def _hides(self, metadata: CommitMetadata) -> bool:
-        """Whether an overwrite hid file groups that rows were appended to."""
-        mine = self._appender.appended_to if metadata.operation in OVERWRITES else ()
-        hidden = ((p, str(s.get("fileId") or "")) for p, stats in metadata.stats.items() for s in stats)
-        return bool(mine) and not set(mine).isdisjoint(hidden)
+        """Whether an overwrite hid file groups that rows were appended to, or lost against."""
+        if metadata.operation not in OVERWRITES:
+            return False
+        lost = self._appender.lost_to
+        hidden = {(p, str(s.get("fileId") or "")) for p, stats in metadata.stats.items() for s in stats}
+        replaced = {(p, file_id) for p, ids in metadata.replaced.items() for file_id in ids}
+        return not hidden.isdisjoint(lost | self._appender.appended_to) or not replaced.isdisjoint(lost)
 
     def _note(self, metadata: CommitMetadata) -> None:
         self._replaced.update((p, file_id) for p, ids in metadata.replaced.items() for file_id in ids)
+
+    def _note_rows_of_clustering(self, requested: str, metadata: CommitMetadata) -> bool:
+        """Where keys move: whether this is a clustering with a later requested time, which the table's record
+        index goes by."""
+        later = self._appender.follows_updates and requested > self._instant
+        if not later or metadata.operation != CLUSTER:
+            return False
+        if not self._has_record_index():
+            return False
+        self._appender.note_rewritten(
+            (p, str(s.get("fileId") or "")) for p, stats in metadata.stats.items() for s in stats
+        )
+        return True
 
     def _plans(self, timeline: ActiveTimeline) -> Iterator[tuple[str, ClusteringPlan | None]]:
         """Pending clusterings of file groups that rows were appended to; None: it does not say of which."""

@@ -13,20 +13,24 @@ keys live, and each row gets its fate:
 **At the commit** every instant that completed since is looked at (``keys_placed_meanwhile``), updates and
 deletes too, since they decide who wins. Keys that it has are looked for once more, and files whose rows got
 another fate are taken back and made again: nobody has seen them. So every commit goes by what completed
-before it, and a key has one place. All writers of a table must let keys move, or none.
+before it, and a key has one place. If an overwrite hid the row against which another one lost, the
+transaction ends as ``KeyTaken``, and an overwrite is made again after such a write (``placed_overwrites``).
+All writers of a table must let keys move, or none.
 
 **Requested times.** Log files, and the rows of the metadata table's record index, count in the order of
 requested times. A row that must go elsewhere than where an instant with a later requested time wrote its key
 would be hidden behind it, and so would one behind a delete. The transaction ends as ``KeyTaken`` then, and is
-written again with a later time. So the delete of a move, which has no ordering value, as Java's, comes after
-all that its file group has of the key; and what is written to that file group later comes after the delete.
+written again with a later time. A clustering with a later requested time writes keys where they were, and
+the record index, if there is one, then says that: who moves such a key ends as well. So the delete of a
+move, which has no ordering value, as Java's, comes after all that its file group has of the key; and what is
+written to that file group later comes after the delete.
 
 Memory: all rows, until the commit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -131,6 +135,8 @@ class MovingAppender(PlacingAppender):
         self._deletes: _Keys | None = None
         #: numbers of file groups whose log files must be made
         self._unwritten: set[int] = set()
+        #: file groups that clusterings with later requested times wrote
+        self._rewritten: set[GroupOfKey] = set()
 
     @property
     def wrote(self) -> bool:
@@ -144,6 +150,14 @@ class MovingAppender(PlacingAppender):
         for part in self._parts:
             numbers.update(part.home[part.recorded].tolist())
         return {self._groups.place(number) for number in sorted(numbers - {NOWHERE})}
+
+    @property
+    def lost_to(self) -> set[GroupOfKey]:
+        """File groups in which a row lies because of which one of this transaction is left out."""
+        if self._puts is None:
+            return set()
+        lost = np.unique(self._puts.home[self._puts.fate == _LOST]).tolist()
+        return {self._groups.place(number) for number in lost if number != NOWHERE}
 
     @property
     def _parts(self) -> list[_Keys]:
@@ -251,19 +265,25 @@ class MovingAppender(PlacingAppender):
             part.later[mask] = number
             part.later[other] = _SEVERAL
 
+    def note_rewritten(self, places: Iterable[GroupOfKey]) -> None:
+        """A clustering with a later requested time wrote these file groups."""
+        self._rewritten.update(places)
+
     def settle_places(self) -> None:
         """Decide fates again, after all ``give_way``; call ``finish`` after it. Raises ``KeyTaken`` where
         that is impossible."""
         puts, deletes = self._puts, self._deletes
         assert puts is not None and deletes is not None
         if not (puts.touched.any() or deletes.touched.any()):
+            if self._hidden_in_index():
+                raise self._taken()
             return
         self._check_whole()
         self.torn = True  # until the files fit the fates
         before = [(part.home.copy(), part.fate.copy(), part.recorded) for part in (puts, deletes)]
         self.places.look()
         self._decide(np.flatnonzero(puts.touched), np.flatnonzero(deletes.touched))
-        if self._hidden():
+        if self._hidden() or self._hidden_in_index():
             self.torn = False
             raise self._taken()
         stale: set[int] = set()
@@ -295,6 +315,13 @@ class MovingAppender(PlacingAppender):
             if not alive.all():
                 return True
         return False
+
+    def _hidden_in_index(self) -> bool:
+        """Whether the record index would go on telling where a clustering wrote a key that moved since."""
+        puts = self._puts
+        assert puts is not None
+        left = puts.home[np.isin(puts.fate, _INSERTED)]
+        return any(self._groups.place(number) in self._rewritten for number in np.unique(left).tolist())
 
     # -- files --------------------------------------------------------------------------------------
 

@@ -17,8 +17,10 @@ requested lies on top of it. So the order of the writes is that of T and of the 
 
 **What would bring older rows back**: a compaction planned after T, since its base file is newer than T's and
 holds the slice before; a log compaction that is pending, or completed after T, since its log file would lie
-on top of T's. **What would hide these files, or be hidden**: base files of a bulk insert in the same buckets,
-and file groups that Java replaced. Another overwrite is no conflict: the one with the later T wins.
+on top of T's. A compaction that was planned before T and completed after it brings none back, but where it
+kept deletes (``services.kept_deletes``) they would lie on top of T's rows. One that completes later looks for
+T, and steps back. **What would hide these files, or be hidden**: base files of a bulk insert in the same
+buckets, and file groups that Java replaced. Another overwrite is no conflict: the one with the later T wins.
 
 Record-level and secondary indexes keep the entries of hidden rows: who follows one finds no row. Taking them
 back could take an entry of a write that completes beside, whose key is there.
@@ -120,6 +122,8 @@ class Hidden(Overlaps):
     whenever = frozenset((LOGCOMPACTION,))
 
     def _places_of(self, requested: str, metadata: CommitMetadata) -> Iterable[Place]:
+        if metadata.operation == COMPACT and requested < self._instant:
+            return self._named(_with_logs(metadata))  # of deletes that it kept
         if metadata.operation in (COMPACT, LOG_COMPACT):
             return super()._places_of(requested, metadata)
         replaced = [(p, file_id) for p, ids in metadata.replaced.items() for file_id in ids]
@@ -132,3 +136,11 @@ class Hidden(Overlaps):
             if paths.parse_base_name(str(stat.get("path") or "").rpartition("/")[2]) is not None
         ]
         return self._named(bases + replaced)
+
+
+def _with_logs(metadata: CommitMetadata) -> Iterator[tuple[str, str]]:
+    """(partition, file id) of the log files that a commit names."""
+    for partition, stats in metadata.stats.items():
+        for stat in stats:
+            if paths.parse_log_name(str(stat.get("path") or "").rpartition("/")[2]) is not None:
+                yield partition, str(stat.get("fileId") or "")

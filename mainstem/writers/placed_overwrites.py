@@ -13,6 +13,9 @@ when everything older is hidden. What completes after T stays, on top:
 - A pending clustering would bring rows back: it is waited for by nobody, and refused. One that completed
   after T put rows into file groups that are not older than T: the overwrite is made again.
 
+- Where keys move, a write that completed after T may have left out rows that lost against what is hidden now.
+  Nothing tells of them: the overwrite is made again after any write.
+
 Under a global index rows may have to hide keys of other partitions. That is refused.
 """
 
@@ -31,7 +34,7 @@ from mainstem.timeline.commit_metadata import OVERWRITES, CommitMetadata, WriteS
 from mainstem.timeline.instant import CLUSTERING, LOGCOMPACTION, Instant
 from mainstem.truetime.seams import Randomness
 from mainstem.writers.bulk_insert import BaseFileStat
-from mainstem.writers.conflicts import Place
+from mainstem.writers.conflicts import COMPACT, LOG_COMPACT, Place
 from mainstem.writers.encode_rows import Slab
 from mainstem.writers.moved_rows import Gatherer
 from mainstem.writers.overwriting import Hidden
@@ -112,7 +115,10 @@ class HiddenGroups(Hidden):
         stats: list[WriteStat],
         named: frozenset[str],
         history: str = paths.HISTORY,
+        *,
+        keys_move: bool = False,
     ) -> None:
+        self._keys_move = keys_move
         # Not file groups that got rows in log files: there they lie on top, as those of any write.
         bases = [stat for stat in stats if isinstance(stat, BaseFileStat)]
         super().__init__(storage, spec.instant, bases, history)
@@ -125,6 +131,8 @@ class HiddenGroups(Hidden):
         return list(files)
 
     def _places_of(self, requested: str, metadata: CommitMetadata) -> Iterable[Place]:
+        if self._keys_move and metadata.operation not in (COMPACT, LOG_COMPACT):
+            return self._places
         mine, touched = self._partitions, set(metadata.replaced)
         whole = mine is None
         if metadata.operation in OVERWRITES:

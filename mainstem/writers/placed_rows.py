@@ -23,7 +23,7 @@ more, ``place_again`` ends as ``KeyTaken``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -87,6 +87,10 @@ class KeyPlaces(Protocol):
 
     def look(self, *, first: bool = False) -> None:
         """Go by what is completed now; ``seen`` stays, unless this is the ``first`` look that counts."""
+        ...
+
+    def indexed(self, partition: str, keys: pa.Array) -> set[GroupOfKey]:
+        """File groups that the record index names for these keys, replaced or not; none without it."""
         ...
 
     def groups_before(self, partitions: Sequence[str] | None, instant: str) -> list[GroupOfKey]:
@@ -265,6 +269,11 @@ class PlacingAppender(BulkInserter):
         """File groups that get rows of this transaction and have files of others."""
         return {self._groups.place(number) for _, number in self._versions}
 
+    @property
+    def lost_to(self) -> set[GroupOfKey]:
+        """File groups in which a row lies because of which one of this transaction is left out."""
+        return set()
+
     def _write(self, batch: pa.Table) -> int:
         count = super()._write(batch)
         if count and self.keeps_batches:
@@ -389,6 +398,12 @@ class PlacingAppender(BulkInserter):
         held += [(fresh.partition, fresh.keys) for fresh in self._fresh]
         return any(self._meets(partition, place, texts, keys).any() for partition, texts in held)
 
+    def indexed_in(self, places: set[GroupOfKey]) -> bool:
+        """Whether the record index tells one of these places of a new key."""
+        return any(
+            not places.isdisjoint(self.places.indexed(fresh.partition, fresh.keys)) for fresh in self._fresh
+        )
+
     def give_way(self, place: GroupOfKey, keys: pa.Array, requested: str) -> None:
         """Moves rows and deletes whose keys are among these, which this instant wrote, to this file group.
 
@@ -418,6 +433,9 @@ class PlacingAppender(BulkInserter):
     def give_way_all(self, place: GroupOfKey, requested: str) -> None:
         """As ``give_way``, where it is unknown which keys the instant wrote; only if ``follows_updates``."""
         raise NotImplementedError
+
+    def note_rewritten(self, places: Iterable[GroupOfKey]) -> None:
+        """A clustering with a later requested time wrote these file groups; only if ``follows_updates``."""
 
     def settle_places(self) -> None:
         """After all ``give_way``."""

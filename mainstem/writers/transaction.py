@@ -590,7 +590,9 @@ class Transaction:
             return None  # a bulk insert is an upsert: no file group of others gets a base file
         appender = self._opened()
         assert isinstance(appender, PlacingOverwriter)
-        return HiddenGroups(storage, self._spec, stats, self._named | appender.named, history)
+        named = self._named | appender.named
+        moves = lets_keys_move(self._spec, appender.places)
+        return HiddenGroups(storage, self._spec, stats, named, history, keys_move=moves)
 
     def _join_parts(self) -> None:
         """Write what tasks of an overwrite made for one bucket again, as one file; a bucket at a time."""

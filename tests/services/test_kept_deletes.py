@@ -504,6 +504,55 @@ def test_a_rollback_of_the_compaction_removes_the_file(tmp_path, monkeypatch):
     assert kept(table) == {"k": 5}
 
 
+# -- overwrites ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", ["compaction", "overwrite"])
+def test_deletes_of_a_compaction_beside_an_overwrite_do_not_lie_on_top_of_its_rows(tmp_path, first):
+    table = make(tmp_path / "t")
+    put(table, "k", 1, "old")
+    put(table, "k", 10, None)
+    planned = table.schedule_compaction()
+    with table.begin("insert_overwrite") as txn:
+        txn.write(rows("k", 5, "over"))
+        if first == "compaction":
+            table.run_compaction(planned)
+            assert len(kept_files(table)) == 1
+        txn.commit()
+    if first == "overwrite":
+        (done,) = table.run_compaction(planned)
+        assert done.completion is not None and kept_files(table) == []
+    assert found(table) == {"k": "over"}
+    put(table, "k", 6, "newer")
+    table.compact()
+    assert found(table) == {"k": "newer"}
+
+
+def test_a_compaction_that_an_overwrite_passed_by_after_its_deletes_were_written_steps_back(
+    tmp_path, monkeypatch
+):
+    table = make(tmp_path / "t")
+    table.create_index("column_stats")
+    put(table, "k", 1, "old")
+    put(table, "k", 10, None)
+    planned = table.schedule_compaction()
+    complete = compaction.Execution.complete
+
+    def passed_by(self, stats):
+        monkeypatch.undo()
+        table.insert_overwrite(rows("k", 5, "over"))
+        return complete(self, stats)
+
+    monkeypatch.setattr(compaction.Execution, "complete", passed_by)
+    (done,) = table.run_compaction(planned)
+    assert done.completion is None and found(table) == {"k": "over"}
+    assert [f.name for f in Path(table.path).rglob("*") if f.name.startswith(planned)] == []
+    assert [f.name for f in Path(table.path).iterdir() if planned in f.name] == []
+    put(table, "k", 6, "newer")
+    table.compact()
+    assert found(table) == {"k": "newer"} and table.validate_metadata().ok
+
+
 # -- how they are found --------------------------------------------------------------------------------------
 
 

@@ -17,6 +17,10 @@ from small_table import SCHEMA, content, rows
 import mainstem
 from mainstem.cli.main import main
 from mainstem.errors import CorruptTable, Invalid, RolledBack, Unavailable, Unsupported
+from mainstem.indexing.index_build import create
+from mainstem.indexing.index_spec import IndexSpec
+from mainstem.metadata.index_definitions import PARTITIONED, Definition
+from mainstem.metadata.metadata_partitions import RECORD_INDEX
 from mainstem.services import clustering
 from mainstem.services.cluster_group import OutputTask
 from mainstem.storage import paths
@@ -611,3 +615,69 @@ def test_a_write_whose_keys_move_is_written_again_after_a_clustering(make_table,
     expected = {f"k{n}": f"v{n}" for n in range(30)} | {"k1": "moved1", "k2": "kept2"}
     assert content(table) == expected
     assert table.scan(columns=["id"]).to_arrow().num_rows == 30
+
+
+@pytest.mark.parametrize("moment", ["before the rows", "after the rows", "at the last moment"])
+def test_a_global_record_index_does_not_hide_a_move_behind_a_clustering(make_table, monkeypatch, moment):
+    """Its rows count in the order of requested times. Java makes such an index on tables with partitions."""
+    kind = "GLOBAL_RECORD_LEVEL_INDEX"
+    given = {**GIVEN, "hoodie.record.index.update.partition.path": "true"}
+    made = make_table("moves", buckets=None, hoodie__index__type=kind, **given)
+    given |= made.properties
+    mainstem.open_table(made.path, given).create_index("files")
+    definition = Definition(RECORD_INDEX, RECORD_INDEX, "", (), {PARTITIONED: "false"}, "V1")
+    table = mainstem.open_table(made.path, given)
+    create(table.index_context(), IndexSpec(RECORD_INDEX, 2, definition=definition))
+    table, other = mainstem.open_table(made.path, given), mainstem.open_table(made.path, given)
+    for number in range(2):
+        table.upsert(rows(range(10 * number, 10 * number + 10), ts=1))
+    moved, move = rows([1], ts=2, value="moved", city="b"), KeysPlacedMeanwhile.move
+
+    def then_a_clustering(self, timeline):
+        found = move(self, timeline)
+        monkeypatch.undo()
+        other.cluster()
+        return found
+
+    with table.begin() as txn:
+        if moment == "before the rows":
+            other.cluster()
+        txn.write(moved)
+        if moment == "after the rows":
+            other.cluster()
+        if moment == "at the last moment":
+            monkeypatch.setattr(KeysPlacedMeanwhile, "move", then_a_clustering)
+        with pytest.raises(RolledBack, match="write its rows again"):
+            txn.commit()
+    table.upsert(moved)
+    check(table, {f"k{n}": f"v{n}" for n in range(20)} | {"k1": "moved1"})
+    table.upsert(rows([1], ts=3, value="back"))
+    check(table, {f"k{n}": f"v{n}" for n in range(20)} | {"k1": "back1"})
+
+
+@pytest.mark.parametrize("moment", ["before the rows", "after the rows"])
+def test_a_key_that_others_wrote_and_deleted_before_a_clustering_is_new_again_for_the_record_index(
+    make, moment
+):
+    """Its rows count in the order of requested times: that of the other writer would hide ours."""
+    table = again(make("RECORD_LEVEL_INDEX"))
+    mine = rows([1, 77], ts=5, value="late")
+
+    def others():
+        again(table).upsert(rows([1, 77], ts=2))
+        again(table).delete(rows([1, 77], ts=9))
+        again(table).cluster()
+
+    with table.begin() as txn:
+        if moment == "before the rows":
+            others()
+        txn.write(mine)
+        if moment == "after the rows":
+            others()
+        with pytest.raises(RolledBack, match="write its rows again"):
+            txn.commit()
+    table.upsert(mine)
+    found = content(table)
+    assert (found["k1"], found["k77"], len(found)) == ("late1", "late77", 31)
+    table.upsert(rows([1, 77], ts=6, value="more"))
+    check(table, {**found, "k1": "more1", "k77": "more77"})

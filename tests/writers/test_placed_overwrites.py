@@ -13,6 +13,7 @@ from small_table import content, rows
 
 import mainstem
 from mainstem.errors import RolledBack, Unsupported
+from mainstem.writers.keys_placed_meanwhile import KeysPlacedMeanwhile
 
 KINDS = ("SIMPLE", "RECORD_LEVEL_INDEX")
 
@@ -152,3 +153,25 @@ def test_a_bulk_insert_updates_what_is_there(table):
     table.bulk_insert(rows([1, 40], ts=6, value="bulk"))
     found = shown(table)
     assert found["k1"] == "bulk1" and found["k40"] == "bulk40" and len(found) == 9
+
+
+def test_an_overwrite_hides_all_rows_of_a_write_of_which_some_lost_against_hidden_ones(make):
+    table = make("GLOBAL_SIMPLE")
+    with table.begin("insert_overwrite_table") as txn:
+        again(table).upsert(rows([1, 50], ts=4, city="b"))  # k1 stays in a, with ts 5
+        txn.commit()
+    assert shown(table) == {}
+
+
+def test_a_row_that_lost_against_one_that_an_overwrite_hid_is_written_again(make, monkeypatch):
+    table, move = make("GLOBAL_SIMPLE"), KeysPlacedMeanwhile.move
+
+    def then_an_overwrite(self, timeline):
+        found = move(self, timeline)
+        monkeypatch.undo()
+        again(table).truncate()
+        return found
+
+    monkeypatch.setattr(KeysPlacedMeanwhile, "move", then_an_overwrite)
+    table.upsert(rows([1, 50], ts=4, city="b", value="late"))
+    assert shown(table) == {"k1": "late1", "k50": "late50"}

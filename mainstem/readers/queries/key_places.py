@@ -188,6 +188,17 @@ class KeyPlaces:
         least = min(sizes, key=lambda file_id: (sizes[file_id], file_id), default=None)
         return None if least is None or sizes[least] >= self._small_bytes else (partition, least)
 
+    def indexed(self, partition: str, keys: pa.Array) -> set[GroupOfKey]:
+        """File groups that the record index names for these keys of a partition, replaced or not; none
+        without it."""
+        table = self._state.metadata_table
+        if RECORD_INDEX not in ready_partitions(self._config.raw) or table is None:
+            return set()
+        of = in_keys(partition) if _is_split(table) else None
+        found = table.lookup(RECORD_INDEX, keys, data_partition=of).select(["partition", "file_id"])
+        once = found.group_by(found.column_names).aggregate([]).to_pylist()
+        return {(one["partition"], one["file_id"]) for one in once}
+
     def keys_of(self, partition: str, path: str) -> Iterator[pa.Array]:
         """All keys of one data file. Raises ``FileNotFoundError`` if it is gone."""
         yield from self._stored.of_split(self._storage, _of_file(partition, path, self._keys_only()))
