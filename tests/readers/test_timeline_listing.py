@@ -48,7 +48,7 @@ class Folder:
         return FileInfo(path, 0, 0, True)  # the folder is there
 
 
-PLANNED = ("compaction", "logcompaction", "clean", "rollback")
+PLANNED = ("compaction", "logcompaction", "clean", "rollback", "clustering")
 
 
 def lost_its_plan(name, names):
