@@ -408,7 +408,8 @@ class _WrittenSince:
     def find(self, timeline: ActiveTimeline) -> str | None:
         """The instant's requested time; None if there is none."""
         for requested, found in self._new(timeline):
-            if found is not None and not self._taken.isdisjoint(_places(found)):
+            touched = set() if found is None else found.written_groups() | found.replaced_groups()
+            if not self._taken.isdisjoint(touched):
                 return requested
             self._cleared.add(requested)
         return None
@@ -424,13 +425,6 @@ class _WrittenSince:
 
     def _is_new(self, requested: str) -> bool:
         return requested not in self._cleared
-
-
-def _places(found: CommitMetadata) -> Iterator[GroupOfKey]:
-    for partition, stats in found.stats.items():
-        yield from ((partition, str(stat.get("fileId") or "")) for stat in stats)
-    for partition, ids in found.replaced.items():
-        yield from ((partition, file_id) for file_id in ids)
 
 
 def foreign_write(storage: Storage, timeline: ActiveTimeline) -> Instant | None:

@@ -221,6 +221,14 @@ class CommitMetadata:
         """Avro JSON of the user schema, or None if the writer recorded none."""
         return self.extra.get("schema") or None
 
+    def written_groups(self) -> set[tuple[str, str]]:
+        """(partition, file id) of the file groups that files were written to."""
+        return {(p, str(stat.get("fileId") or "")) for p, stats in self.stats.items() for stat in stats}
+
+    def replaced_groups(self) -> set[tuple[str, str]]:
+        """(partition, file id) of the file groups that were replaced."""
+        return {(p, file_id) for p, ids in self.replaced.items() for file_id in ids}
+
     def files(self) -> list[str]:
         """Paths of all files written, relative to the table."""
         return [s["path"] for stats in self.stats.values() for s in stats if s.get("path")]

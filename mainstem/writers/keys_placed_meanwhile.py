@@ -126,8 +126,7 @@ class KeysPlacedMeanwhile:
         if all(i.action != REPLACECOMMIT for i in later) or not self._has_record_index():
             return False
         found = filter(None, map(self._writes.active, later))  # no archiver takes them while this is pending
-        places = {(p, str(s.get("fileId") or "")) for one in found for p, ss in one.stats.items() for s in ss}
-        return appender.indexed_in(places)
+        return appender.indexed_in(set().union(*(one.written_groups() for one in found)))
 
     def _has_record_index(self) -> bool:
         return RECORD_INDEX in self._ctx.read_properties().metadata_partitions
@@ -159,12 +158,12 @@ class KeysPlacedMeanwhile:
         if metadata.operation not in OVERWRITES:
             return False
         lost = self._appender.lost_to
-        hidden = {(p, str(s.get("fileId") or "")) for p, stats in metadata.stats.items() for s in stats}
-        replaced = {(p, file_id) for p, ids in metadata.replaced.items() for file_id in ids}
-        return not hidden.isdisjoint(lost | self._appender.appended_to) or not replaced.isdisjoint(lost)
+        hidden = metadata.written_groups()
+        touched = not hidden.isdisjoint(lost | self._appender.appended_to)
+        return touched or not metadata.replaced_groups().isdisjoint(lost)
 
     def _note(self, metadata: CommitMetadata) -> None:
-        self._replaced.update((p, file_id) for p, ids in metadata.replaced.items() for file_id in ids)
+        self._replaced |= metadata.replaced_groups()
 
     def _note_rows_of_clustering(self, requested: str, metadata: CommitMetadata) -> bool:
         """Where keys move: whether this is a clustering with a later requested time, which the table's record
@@ -174,9 +173,7 @@ class KeysPlacedMeanwhile:
             return False
         if not self._has_record_index():
             return False
-        self._appender.note_rewritten(
-            (p, str(s.get("fileId") or "")) for p, stats in metadata.stats.items() for s in stats
-        )
+        self._appender.note_rewritten(metadata.written_groups())
         return True
 
     def _plans(self, timeline: ActiveTimeline) -> Iterator[tuple[str, ClusteringPlan | None]]:
