@@ -24,7 +24,7 @@ from mainstem.flink.declared_table import (
     names_of,
 )
 from mainstem.flink.insert_target import check_declared
-from mainstem.flink.inserting import check_insert, rows_for
+from mainstem.flink.inserting import refuse_overwrite, rows_for
 from mainstem.flink.options import CONNECTORS
 from mainstem.flink.statement_set import Statements
 from mainstem.flink.statements import Reference, Syntax, quoted, replaced, syntax
@@ -249,22 +249,23 @@ class Environment(WrappedEnvironment):
         return kind == _INSERT and is_ours(dict(_target(operation).getResolvedTable().getOptions()))
 
     def _plan(self, operation: Any) -> Planned:
-        return self._plan_rows(*self._insert(operation))
+        rows, table = self._insert(operation)
+        if operation.isOverwrite():
+            refuse_overwrite(table)
+        return self._plan_rows(rows, table)
 
     def _overwrite(self, operation: Any) -> TableResult:
         from mainstem.flink.insert_overwrite import overwrite
 
-        planned = self._plan_rows(*self._insert(operation, overwrites=True))
+        planned = self._plan_rows(*self._insert(operation))
         return overwrite(planned, some_partitions=bool(dict(operation.getStaticPartitions())))
 
-    def _insert(self, operation: Any, *, overwrites: bool = False) -> tuple[Table, Declared]:
+    def _insert(self, operation: Any) -> tuple[Table, Declared]:
         """The rows of an INSERT, and the Hudi table that they are for."""
         from pyflink.table import Table
 
         table = from_resolved(_target(operation))
         assert table is not None
-        if not overwrites:
-            check_insert(operation, table)
         rows = Table(self._t_env._j_tenv.createTable(operation.getChild()), self._t_env)
         return rows, table.with_hints(dict(operation.getDynamicOptions()))
 
@@ -279,7 +280,7 @@ class Environment(WrappedEnvironment):
         if not self._concerns(operation):
             return f"INSERT INTO {_target(operation).getIdentifier().asSummaryString()}: Flink's own sink"
         if operation.isOverwrite():
-            rows, table = self._insert(operation, overwrites=True)
+            rows, table = self._insert(operation)
             how = f"Table {table.name}: overwritten in one commit of this process"
             return f"== mainstem ==\n{how}\n\n{rows.explain()}"
         return self._plan(operation).explain()

@@ -44,7 +44,7 @@ def overwrite(planned: Planned, *, some_partitions: bool) -> OverwriteResult:
         )
     insert = planned.opened()
     target = insert.target
-    dynamic = target.options.overwrite_mode.upper() == _DYNAMIC
+    dynamic = target.options.overwrite_mode == _DYNAMIC
     operation = INSERT_OVERWRITE if dynamic or some_partitions else INSERT_OVERWRITE_TABLE
     with named(planned.env, planned.rows) as view:
         sent = planned.env.sql_query(f"SELECT {', '.join(insert.expressions)} FROM {view}")

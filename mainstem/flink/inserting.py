@@ -76,14 +76,8 @@ def _cast(field: Any, found: Any, table: str) -> str | None:
     return cast_type(wanted)
 
 
-def check_insert(operation: Any, declared: Declared) -> None:
-    """Refuses INSERT OVERWRITE as a part of a job: it would be done again at each checkpoint."""
-    if operation.isOverwrite():
-        refuse_overwrite(declared)
-
-
 def refuse_overwrite(declared: Declared) -> NoReturn:
-    """Raises ``Unsupported``."""
+    """Raises ``Unsupported`` for an INSERT OVERWRITE as a part of a job."""
     raise Unsupported(
         f"INSERT OVERWRITE {declared.name} in a statement set: a Flink job commits at each checkpoint, and"
         " each would overwrite the one before; execute it as a statement of its own, or use INSERT INTO"

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 from mainstem.errors import Invalid
-from mainstem.flink.stream_workers import checkpoint_interval_ms, is_local, stream_environment
+from mainstem.flink.stream_workers import checkpoint_interval_ms, is_batch, is_local, stream_environment
 
 if TYPE_CHECKING:
     from pyflink.table import Table, TableEnvironment
@@ -19,7 +19,7 @@ SINK_UID = "mainstem-sink-"
 def check_exactly_once(env: TableEnvironment, queries: Iterable[Table]) -> None:
     """Raises ``Invalid`` if rows of these queries would be committed never or twice."""
     config = env.get_config()
-    if config.get("execution.runtime-mode", "STREAMING").upper() == "BATCH":
+    if is_batch(env):
         return
     if checkpoint_interval_ms(env) is None:
         if all(_bounded(env, rows) for rows in queries):
@@ -42,8 +42,7 @@ def check_exactly_once(env: TableEnvironment, queries: Iterable[Table]) -> None:
 
 def ends(env: TableEnvironment, rows: Table) -> bool:
     """Whether a query ends by itself."""
-    batch = env.get_config().get("execution.runtime-mode", "STREAMING").upper() == "BATCH"
-    return batch or _bounded(env, rows)
+    return is_batch(env) or _bounded(env, rows)
 
 
 def _bounded(env: TableEnvironment, rows: Table) -> bool:

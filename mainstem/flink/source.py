@@ -41,6 +41,7 @@ from mainstem.flink.declared_table import Declared
 from mainstem.flink.options import FlinkOptions, FlinkReadOptions
 from mainstem.flink.read_types import flink_type, python_row_type, transport_schema
 from mainstem.flink.split_reader import SPLIT, ReadRows, Slices
+from mainstem.flink.stream_workers import is_batch
 from mainstem.flink.wrapped_environment import WrappedEnvironment, unwrapped
 from mainstem.options.reading import QUERY_TYPE
 from mainstem.readers.changes.commit_range import write_times
@@ -200,8 +201,7 @@ def _watched(
     filter: pc.Expression | None,
     name: str | None,
 ) -> FlinkTable:
-    batch = t_env.get_config().get("execution.runtime-mode", "STREAMING").upper() == "BATCH"
-    if batch or not isinstance(t_env, StreamTableEnvironment):
+    if is_batch(t_env) or not isinstance(t_env, StreamTableEnvironment):
         raise Unsupported(
             "read.streaming.enabled keeps its position in Flink's state, which needs a StreamTableEnvironment"
             " in streaming mode: "

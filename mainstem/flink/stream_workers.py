@@ -98,6 +98,11 @@ def checkpoint_interval_ms(env: TableEnvironment) -> int | None:
     return int(found.getCheckpointInterval()) if found.isCheckpointingEnabled() else None
 
 
+def is_batch(env: TableEnvironment) -> bool:
+    """Whether queries run in batch mode."""
+    return bool(env.get_config().get("execution.runtime-mode", "STREAMING").upper() == "BATCH")
+
+
 def is_local(env: TableEnvironment) -> bool:
     """Whether jobs run in a cluster of this process, not in another one."""
     from pyflink.util.java_utils import get_j_env_configuration, is_local_deployment
