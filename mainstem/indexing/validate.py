@@ -145,8 +145,9 @@ def _went_on(state: TableState) -> bool:
 
 def _removing(state: TableState) -> list[Instant]:
     """Actions that remove data files and ran since the view, or are running."""
+    known = _names_of(state)
     removing = [i for i in load_timeline(state.storage).instants if i.action in _REMOVES]
-    return [i for i in removing if not i.is_completed or i.file_name not in _names_of(state)]
+    return [i for i in removing if not i.is_completed or i.file_name not in known]
 
 
 def _names_of(state: TableState) -> set[str]:

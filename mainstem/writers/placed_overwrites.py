@@ -12,7 +12,6 @@ when everything older is hidden. What completes after T stays, on top:
 - Two overwrites of one partition have no file group in common: the one that commits second is made again.
 - A pending clustering would bring rows back: it is waited for by nobody, and refused. One that completed
   after T put rows into file groups that are not older than T: the overwrite is made again.
-
 - Where keys move, a write that completed after T may have left out rows that lost against what is hidden now.
   Nothing tells of them: the overwrite is made again after any write.
 

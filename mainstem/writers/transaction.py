@@ -566,7 +566,8 @@ class Transaction:
             stats = self._with_empty_files(stats)
         self._remove_unclaimed({s.path for s in stats})
         check_names_differ(stats, ctx.base, self.instant)
-        if self._spec.operation in OF_BASE_FILES:
+        overwrites = self._spec.operation in OVERWRITES  # without files too: what it hides may have moved
+        if self._spec.operation in OF_BASE_FILES and (stats or overwrites):
             check_one_base_file_each(stats, ctx.base, self.instant)
             self._overlaps = self._what_overlaps(stats)
         if self._overlaps is not None:
@@ -574,7 +575,7 @@ class Transaction:
             # With a guard, the other write may be this very micro-batch; the look under the lock tells.
             if other is not None and self._guard is None:
                 self._overtaken(other, stats)
-        if not stats:  # of an overwrite: there was nothing to hide, and nothing came
+        if not stats:
             self._settle([])
             quietly_discard(ctx, self.instant)
             return self._end(Outcome(EMPTY))
