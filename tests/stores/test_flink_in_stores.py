@@ -6,12 +6,14 @@ store; one of them fails in the middle and starts again.
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import mainstem
@@ -91,9 +93,13 @@ def test_rows_that_come_again_after_a_failure_are_committed_once(
     assert storage.names(".hoodie/.mainstem/flink/sink/committables") == [], "what is committed is removed"
 
 
-def test_flink_reads_it(environment: Any, store: dict[str, str]) -> None:  # noqa: F811
+def test_flink_reads_a_table_in_a_bucket(environment: Any, store: dict[str, str]) -> None:  # noqa: F811
+    url = "s3://bucket/read"
+    schema = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("ms"))])
+    rows = pa.table({"id": range(1, 101), "ts": [dt.datetime(2026, 1, 1)] * 100}, schema)
+    mainstem.create_table(url, schema, record_key="id", ordering="ts", properties=store).upsert(rows)
     flink = environment()
-    read = table(flink, "read", "s3://bucket/sink", ONE, **store)
+    read = table(flink, "read", url, ONE, **store)
     with flink.execute_sql(f"SELECT id FROM {read} WHERE id <= 20").collect() as rows:
         assert sorted(row[0] for row in rows) == list(range(1, 21))
 
