@@ -95,8 +95,8 @@ def test_rows_that_come_again_after_a_failure_are_committed_once(
 
 def test_flink_reads_a_table_in_a_bucket(environment: Any, store: dict[str, str]) -> None:  # noqa: F811
     url = "s3://bucket/read"
-    schema = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("ms"))])
-    rows = pa.table({"id": range(1, 101), "ts": [dt.datetime(2026, 1, 1)] * 100}, schema)
+    schema = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("ms", "UTC"))])
+    rows = pa.table({"id": range(1, 101), "ts": [dt.datetime(2026, 1, 1, tzinfo=dt.UTC)] * 100}, schema)
     mainstem.create_table(url, schema, record_key="id", ordering="ts", properties=store).upsert(rows)
     flink = environment()
     read = table(flink, "read", url, ONE, **store)
