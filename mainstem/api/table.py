@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
     import pyarrow.dataset as ds
 
+    from mainstem.doctor.activity import Activity
     from mainstem.doctor.finding import Finding
     from mainstem.indexing.differences import MetadataReport
     from mainstem.indexing.dropping import Dropped
@@ -270,6 +271,18 @@ class Table:
             lock = error
         now = load_config(seams.storage)
         return examine(seams.storage, now, self.opened.given, seams.clock, lock, lambda: self.cautions)
+
+    def activity(self, window_s: float = 60.0) -> Activity:
+        """Who committed how much within the last ``window_s`` seconds, what is under way, what is due.
+
+        Nothing is written; it reads the timeline, not the files. Raises what ``history`` raises.
+        """
+        from mainstem.doctor.activity import activity
+        from mainstem.doctor.examined_table import ExaminedTable
+
+        seams = self.opened.seams
+        now = load_config(seams.storage)
+        return activity(ExaminedTable(seams.storage, now, self.opened.given, seams.clock), window_s)
 
     def explain_row(
         self, key: str | int, partition: str | None = None, as_of: str | None = None

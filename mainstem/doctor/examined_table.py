@@ -29,7 +29,7 @@ class ExaminedTable:
     config: TableConfig
     given: Mapping[str, str]
     clock: Clock
-    lock: str | MainstemError
+    lock: str | MainstemError = ""
 
     @cached_property
     def properties(self) -> dict[str, str]:

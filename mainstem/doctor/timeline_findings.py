@@ -53,7 +53,7 @@ def timeline_findings(table: ExaminedTable) -> Iterator[Finding]:
     yield from _unfinished(table)
     yield from _future(table)
     yield from _clocks(table)
-    yield from _debts(table)
+    yield from debts(table)
 
 
 def _unfinished(table: ExaminedTable) -> Iterator[Finding]:
@@ -148,7 +148,8 @@ def _writer(table: ExaminedTable, instant: Instant) -> str:
     return (found.extra.get(WRITER_NAME) if found else None) or "a writer without a name"
 
 
-def _debts(table: ExaminedTable) -> Iterator[Finding]:
+def debts(table: ExaminedTable) -> Iterator[Finding]:
+    """What table services would do now."""
     timeline, now = table.state.timeline, table.times.format(table.now_ms)
     try:
         compaction = CompactionOptions.from_properties(table.properties)

@@ -75,7 +75,8 @@ READS = {
     "resume",
     "refresh_index", "index", "check_new_name", "search", "explain_search", "vectors", "indexes",
     "path", "properties", "config", "schema", "cautions", "timeline", "file_slices", "scan", "dataset",
-    "to_pandas", "changes", "explain_row", "history", "doctor", "savepoints", "validate_metadata", "services",
+    "to_pandas", "changes", "explain_row", "history", "doctor", "activity",
+    "savepoints", "validate_metadata", "services",
     "opened",
 }  # fmt: skip
 COMMANDS = ("rollback", "log-compact", "compact", "cluster", "clean", "archive", "savepoint", "restore")
