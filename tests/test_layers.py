@@ -31,6 +31,7 @@ FLOORS = (
     ("services",),
     ("indexing",),
     ("vectors",),
+    ("doctor",),
     ("api",),
     ("spark", "flink", "aio"),
     ("cli",),

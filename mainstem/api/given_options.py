@@ -41,6 +41,7 @@ from mainstem.options.tables import (
 )
 from mainstem.options.writing import (
     BLOCK_FORMAT,
+    CALLBACK_OPTIONS,
     CONCURRENCY,
     FAILED_WRITES,
     LAYOUT_OPTIONS,
@@ -71,6 +72,7 @@ _PASSED = frozenset(
     (
         DATA_SKIPPING, CONCURRENCY, *FAILED_WRITES.names, LOG_MAX, BLOCK_FORMAT, SET_NULL, RECONCILE,
         KEY_ENCODING, NEW_ENCODING, ENCODING_VALIDATION, SMALL_FILE, *LAYOUT_OPTIONS,
+        *CALLBACK_OPTIONS,
     )
 )  # fmt: skip
 _INDEXES = (METADATA, *INDEX_SWITCHES, *INDEX_KEYS)

@@ -37,7 +37,7 @@ from mainstem.options.tables import (
     TABLE_VERSION,
     TABLE_VERSION_OPTION,
 )
-from mainstem.options.writing import SMALL_FILE
+from mainstem.options.writing import CALLBACK_ON, SMALL_FILE
 from mainstem.publish.table_identity import check_table, note_identity
 from mainstem.storage import paths
 from mainstem.truetime.seams import Seams
@@ -92,6 +92,7 @@ class OpenedTable:
         if self._writer is None:
             ctx = self._opened_for_writing(self.config.completed_by(self.given))
             self._arrange_services(ctx)
+            self._arrange_callback(ctx)
             self._writer = ctx
         return self._writer
 
@@ -211,6 +212,14 @@ class OpenedTable:
                         " option or write to another table",
                         table=self.path,
                     )
+
+    def _arrange_callback(self, ctx: WriterContext) -> None:
+        """Make the commits of this process known to whom the options name."""
+        properties = {**ctx.config.raw, **ctx.given}
+        if CALLBACK_ON.read(properties):
+            from mainstem.writers.commit_callback import CommitCallback
+
+            ctx.told = CommitCallback.of(self.seams.storage, properties, ctx.config.name)
 
     def _arrange_services(self, ctx: WriterContext) -> None:
         """Make commits run or wake the services that the options ask for (``services.service_switches``), and

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
     import pyarrow.dataset as ds
 
+    from mainstem.doctor.activity import Activity
+    from mainstem.doctor.finding import Finding
     from mainstem.indexing.differences import MetadataReport
     from mainstem.indexing.dropping import Dropped
     from mainstem.indexing.index_build import Built
@@ -247,6 +249,40 @@ class Table:
             images=images,
             damaged=self.opened.damaged,
         ).of_table(self.opened.identity)
+
+    def doctor(self, *, fix: bool = False, progress: Progress | None = None) -> tuple[Finding, ...]:
+        """What is wrong with the table, its options and its surroundings, errors first.
+
+        Each ``Finding`` has a severity, what shows it and the command that mends it (docs/services.md).
+        Nothing is written, unless ``fix``: then a round of all services runs first (dead writers are rolled
+        back, plans executed, what is due is done), and what is left is told. Raises ``Unsupported`` for a
+        table that mainstem cannot read, and with ``fix`` what ``writer_context`` raises.
+        """
+        from mainstem.doctor.examination import examine
+
+        if fix:
+            self.rollback_failed_writes()
+            self.services.run(progress=progress)
+        seams = self.opened.seams
+        lock: str | MainstemError
+        try:
+            lock = seams.lock.identity
+        except MainstemError as error:
+            lock = error
+        now = load_config(seams.storage)
+        return examine(seams.storage, now, self.opened.given, seams.clock, lock, lambda: self.cautions)
+
+    def activity(self, window_s: float = 60.0) -> Activity:
+        """Who committed how much within the last ``window_s`` seconds, what is under way, what is due.
+
+        Nothing is written; it reads the timeline, not the files. Raises what ``history`` raises.
+        """
+        from mainstem.doctor.activity import activity
+        from mainstem.doctor.examined_table import ExaminedTable
+
+        seams = self.opened.seams
+        now = load_config(seams.storage)
+        return activity(ExaminedTable(seams.storage, now, self.opened.given, seams.clock), window_s)
 
     def explain_row(
         self, key: str | int, partition: str | None = None, as_of: str | None = None

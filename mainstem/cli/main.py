@@ -6,6 +6,8 @@
     mainstem changes PATH       what instants of a range of completion times changed
     mainstem search PATH COLUMN the rows whose vectors are nearest to one
     mainstem explain PATH       every version of a row that is still there, and which one a query shows
+    mainstem top PATH           who writes, how fast, what is under way, what is due; or --once
+    mainstem doctor PATH        what is wrong with a table and its writers; --fix mends what is safe
     mainstem properties PATH    hoodie.properties
     mainstem delete-partition PATH PARTITION...  delete all rows of partitions, beside running writers
     mainstem truncate PATH      delete all rows; the table and its history stay
@@ -21,8 +23,8 @@
 also write CSV, JSON lines or Parquet to a file (``--format``, ``--output``). Text output is for people:
 control characters in names and values, which could move a terminal's cursor or fake a line, are
 stripped, and long cells of rows cut. Exit codes: 0 done, 1 refused (the line on stderr says what, where
-and what to do) or ``metadata validate`` found differences, 2 wrong command line, 3 storage or lock not
-available (try again later), 130 interrupted.
+and what to do), or ``metadata validate`` or ``doctor`` found something, 2 wrong command line, 3 storage or
+lock not available (try again later), 130 interrupted.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 import mainstem
+from mainstem.cli.doctor import add_doctor_command
 from mainstem.cli.emptying import add_emptying_commands
 from mainstem.cli.explained_rows import add_explain_command, add_history_command
 from mainstem.cli.flink_commit import add_flink_command
@@ -44,6 +47,7 @@ from mainstem.cli.metadata import add_metadata_commands
 from mainstem.cli.row_output import FORMATS, plain, print_json, print_table, write_rows
 from mainstem.cli.search import add_search_command
 from mainstem.cli.services import add_service_commands
+from mainstem.cli.top import add_top_command
 from mainstem.errors import (
     LeaseLost,
     LockUnavailable,
@@ -141,6 +145,8 @@ def _parser() -> argparse.ArgumentParser:
     add_search_command(add, _add_rows, _open)
     add_explain_command(add, _open)
     add_history_command(add, _open)
+    add_top_command(add, _open)
+    add_doctor_command(add, _open)
     add("properties", _properties, "show hoodie.properties")
     add_emptying_commands(add, _open)
     add_service_commands(add, _open)

@@ -47,6 +47,34 @@ CLOCK_OFFSET = Whole(
 WRITER_NAME = Text(
     "hoodie.mainstem.writer.name", read_by=_OPEN, says="Put into the metadata of each commit of this process."
 )
+_CALLBACK = "writers.commit_callback"
+CALLBACK_ON = Flag(
+    "hoodie.write.commit.callback.on", False, read_by=_CALLBACK,
+    says="Tells a web server of each write that this process committed.",
+)  # fmt: skip
+CALLBACK_CLASS = Text(
+    "hoodie.write.commit.callback.class", "org.apache.hudi.callback.impl.HoodieWriteCommitHttpCallback",
+    read_by=_CALLBACK, says="Which kind of callback.",
+    only=("org.apache.hudi.callback.impl.hoodiewritecommithttpcallback",),
+    why="classes of Java do not run here, and commits are told by HTTP only",
+)  # fmt: skip
+CALLBACK_URL = Text(
+    "hoodie.write.commit.callback.http.url", like="http:// or https://", read_by=_CALLBACK,
+    says="Where commits are told, by POST.",
+)  # fmt: skip
+CALLBACK_KEY = Text(
+    "hoodie.write.commit.callback.http.api.key", "hudi_write_commit_http_callback", like="text or env:NAME",
+    read_by=_CALLBACK, says="Sent as the header HUDI-CALLBACK-KEY.",
+)  # fmt: skip
+CALLBACK_TIMEOUT = Whole(
+    "hoodie.write.commit.callback.http.timeout.seconds", 30, 1, 3_600, "seconds", read_by=_CALLBACK,
+    says="How long the committing process waits for an answer.",
+)  # fmt: skip
+CALLBACK_HEADERS = Text(
+    "hoodie.write.commit.callback.http.custom.headers", like="Name:value;Name:value", read_by=_CALLBACK,
+    says="More headers.",
+)  # fmt: skip
+CALLBACK_OPTIONS = (CALLBACK_ON, CALLBACK_URL, CALLBACK_KEY, CALLBACK_TIMEOUT, CALLBACK_HEADERS)
 LOG_MAX = Whole(
     "hoodie.logfile.max.size", 1024**3, 1024, 2**40, "bytes", read_by="writers.append",
     says="A log file that has grown beyond this is followed by a new one.",

@@ -70,6 +70,8 @@ class WriterContext:
     planned: dict[str, WriteSpec] = field(default_factory=dict)
     #: called with the timeline after each commit of this process; must not raise
     after_commit: Callable[[ActiveTimeline], None] | None = None
+    #: called with the name of its completed file after each write that this process committed; must not raise
+    told: Callable[[str], None] | None = None
     #: on a table without buckets: looks where record keys live now
     look_for_keys: Callable[[], KeyPlaces] | None = None
     #: the table's properties as this process read them last, and under which section

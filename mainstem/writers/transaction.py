@@ -522,6 +522,8 @@ class Transaction:
         if self._ctx.after_commit is not None and outcome.status == COMMITTED and self._seen is not None:
             name = f"{outcome.instant}_{outcome.completion_time}.{DELTACOMMIT}"
             self._ctx.after_commit(self._seen.with_file(name))
+        if self._ctx.told is not None and outcome.status == COMMITTED:
+            self._ctx.told(f"{outcome.instant}_{outcome.completion_time}.{DELTACOMMIT}")
         return outcome
 
     def _surely_alive(self) -> bool:

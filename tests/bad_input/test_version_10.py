@@ -44,6 +44,7 @@ WRITES: dict[str, Write] = {
     "index_context": lambda t: t.index_context(),
     "run_services": lambda t: t.services.run(if_due=False),
     "services_in_background": lambda t: t.services.in_background(),
+    "doctor fix": lambda t: t.doctor(fix=True),
     "rollback_failed_writes": lambda t: t.rollback_failed_writes(),
     "schedule_log_compaction": lambda t: t.schedule_log_compaction(),
     "run_log_compaction": lambda t: t.run_log_compaction(),
@@ -74,7 +75,8 @@ READS = {
     "resume",
     "refresh_index", "index", "check_new_name", "search", "explain_search", "vectors", "indexes",
     "path", "properties", "config", "schema", "cautions", "timeline", "file_slices", "scan", "dataset",
-    "to_pandas", "changes", "explain_row", "history", "savepoints", "validate_metadata", "services",
+    "to_pandas", "changes", "explain_row", "history", "doctor", "activity",
+    "savepoints", "validate_metadata", "services",
     "opened",
 }  # fmt: skip
 COMMANDS = ("rollback", "log-compact", "compact", "cluster", "clean", "archive", "savepoint", "restore")
