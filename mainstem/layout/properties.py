@@ -359,8 +359,13 @@ class TableConfig:
             if self._get(key) != other._get(key) and not (key == BUCKETS and self._resized_to(other))
         ]
 
+    def was_resized_from(self, text: str) -> bool:
+        """Whether the table had so many buckets, and was resized since."""
+        text = text.strip()
+        return text.isdecimal() and bool(self.resizes) and int(text) in self.every_buckets
+
     def _resized_to(self, other: TableConfig) -> bool:
-        return self.buckets is not None and bool(other.resizes) and self.buckets in other.every_buckets
+        return other.was_resized_from(self._get(BUCKETS))
 
     def check_readable(self, table: str) -> None:
         """Refuse what mainstem cannot read correctly (``Unsupported``, ``CorruptTable``)."""

@@ -80,7 +80,7 @@ from mainstem.storage.links import has_links, links
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.clustering_plans import load_clustering_plan
-from mainstem.timeline.commit_metadata import CommitMetadata, WriteStat
+from mainstem.timeline.commit_metadata import RESIZED_KEY, CommitMetadata, WriteStat
 from mainstem.timeline.instant import CLUSTERING, COMPACTION, DELTACOMMIT, LOGCOMPACTION, Instant
 from mainstem.timeline.plans import load_compaction_plan
 from mainstem.writers.append import BucketAppender
@@ -405,6 +405,9 @@ class _Round(Transaction):
     def _operation(self) -> str:
         # Hudi 1.0, which opens tables of version 8, does not know the other.
         return "BUCKET_RESCALE" if self._ctx.config.version >= 9 else COMPACT
+
+    def _extra_metadata(self) -> dict[str, str]:
+        return super()._extra_metadata() | {RESIZED_KEY: f"{self.from_buckets}>{self._spec.buckets}"}
 
     def _changes(self, stats: list[WriteStat]) -> FileChanges:
         return replace(super()._changes(stats), moved_keys=self._moved)
