@@ -138,21 +138,24 @@ def resize(ctx: WriterContext, buckets: int, progress: Progress = silent) -> Res
     trouble with storage; ``CorruptTable`` for damaged files and for rows that lie in no bucket of theirs. The
     table is as before then.
     """
-    _check(ctx, buckets)
-    roll_back_failed_writes(ctx)
-    settle(ctx)
-    ctx.reread_config()
-    before = ctx.buckets
-    if before == buckets:
-        return ResizedTable(before, buckets)
-    rounds = _Rounds(ctx, before, buckets, progress)
     try:
-        return rounds.run()
+        _check(ctx, buckets)
+        roll_back_failed_writes(ctx)
+        settle(ctx)
+        ctx.reread_config()
+        if ctx.buckets == buckets:
+            return ResizedTable(buckets, buckets)
+        return _resized(ctx, buckets, progress)
     except OSError as error:
         raise Unavailable(
-            f"the resize failed: {error}; the table has {before} buckets as before, resize again",
-            table=ctx.base,
+            f"the resize failed: {error}; no row has changed, resize again", table=ctx.base
         ) from error
+
+
+def _resized(ctx: WriterContext, buckets: int, progress: Progress) -> ResizedTable:
+    rounds = _Rounds(ctx, ctx.buckets, buckets, progress)
+    try:
+        return rounds.run()
     finally:
         rounds.end()
         with suppress(MainstemError, OSError):  # else the next writer does it, or the next resize

@@ -776,7 +776,8 @@ class Transaction:
                 case Closed(instant):
                     self._wait_for(instant)
                 case Resized(buckets) if stats:
-                    settle(self._ctx)  # whoever resized it may have died just before it did so
+                    with suppress(MainstemError, OSError):  # whoever resized it may have died just before
+                        settle(self._ctx)
                     return self._routed_anew(stats, buckets)
                 case Resized(buckets):
                     self._spec = replace(self._spec, buckets=buckets)
@@ -806,17 +807,23 @@ class Transaction:
         dies in between, both are rolled back. A new instant, since a late request to a store might bring a
         file of the old one back.
         """
-        ctx, storage = self._ctx, self._ctx.seams.storage
-        spec = replace(self._spec, instant="", buckets=buckets)
-        _log.info("%s of %s goes to %d buckets", self.instant, ctx.base, buckets)
-        later = self._later = Transaction.begin(
-            ctx, spec, guard=self._guard, extra_metadata=self._extra
-        )  # fmt: skip
-        if not later.already_committed:
-            later._write_routed(blocks_of(storage, stats))
+        _log.info("%s of %s goes to %d buckets", self.instant, self._ctx.base, buckets)
+        later = self._later = self._written_anew(stats, buckets)
         self._undo_own()
         self._ctx.heartbeats.stop(self.instant)
         return self._committed_later(later)
+
+    def _written_anew(self, stats: list[WriteStat], buckets: int) -> Transaction:
+        spec = replace(self._spec, instant="", buckets=buckets)
+        later = Transaction.begin(self._ctx, spec, guard=self._guard, extra_metadata=self._extra)
+        try:
+            if not later.already_committed:
+                later._write_routed(blocks_of(self._ctx.seams.storage, stats))
+        except BaseException:
+            with suppress(MainstemError):
+                later.abort()
+            raise
+        return later
 
     def _write_routed(self, blocks: Iterator[tuple[str, LogBlock]]) -> None:
         appender = self._opened()
@@ -1027,6 +1034,8 @@ class Transaction:
     def _fail(self) -> None:
         self._turns.ended = True
         self._ctx.heartbeats.stop(self.instant)
+        if self._later is not None:  # it is rolled back as one of the dead
+            self._later._fail()
 
     def abort(self) -> None:
         """Undo everything written and take the instant off the timeline. Does nothing after the end.
