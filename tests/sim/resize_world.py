@@ -11,12 +11,14 @@ import random
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.compute as pc
+
 from mainstem.errors import Invalid, MainstemError
 from tests.sim import plain_format as plain
 from tests.sim.ledger import Group, Ledger
 from tests.sim.log_compactor import LogCompactions
 from tests.sim.mixed_world import Mixed
-from tests.sim.oracle import Intent, Mode
+from tests.sim.oracle import Intent, Mode, Row
 from tests.sim.plain_format import TimelineName
 from tests.sim.service_rules import ServiceRules
 from tests.sim.services_world import Services
@@ -105,6 +107,7 @@ class Resizing(Tables):
         self.resizes = rng.choice([1, 2, 3])
         for name in ["resizer", "resizer'"][: rng.choice([1, 1, 2])]:
             self.start(name, self._resizer)
+        self.start("seeker", self._seeker, counted=False)
 
     def _resizer(self, process: Process) -> None:
         rng = random.Random(f"{self.seed}/{process.name}")
@@ -123,6 +126,24 @@ class Resizing(Tables):
                 self._accept(error)
             except INTERRUPTS as error:
                 self.interrupted(error)
+
+    def _seeker(self, process: Process) -> None:
+        """Looks for single keys, which are sought by their bucket."""
+        rng = random.Random(f"{self.seed}/seeker")
+        table = self._patiently(process, lambda: self.open(process))
+        while not self.over():
+            key, crashes = f"k{rng.randrange(self.keys)}", self.world.counts.host_crashes
+            before = len(self.watch.published)
+
+            def look(key: str = key) -> list[Row]:
+                asked = table.scan(columns=self.schema.names, filter=pc.field("id") == key)
+                return asked.to_arrow().to_pylist()
+
+            rows = self._patiently(process, look)
+            self.world.counts.reads += 1
+            if crashes == self.world.counts.host_crashes:
+                self._matches_some_moment(rows, before, lambda row, key=key: row["id"] == key)
+            self.pause_between(process, 400)
 
     def _begin(self, table: Table, name: str, kind: str, **options: Any) -> tuple[Any, Intent]:
         txn, intent = super()._begin(table, name, kind, **options)
