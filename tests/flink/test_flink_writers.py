@@ -101,7 +101,7 @@ def test_a_resize_between_checkpoints_and_before_a_restart_loses_no_row(environm
     place = result.get_job_client().stop_with_savepoint(False, str(tmp_path / "saved")).result()
     result.wait(WAIT_MS)
     before = sum(outcome.rows for outcome in result.outcomes)
-    assert before == len(rows_of(tmp_path / "first")), "what was staged for four buckets is committed to seven"
+    assert before == len(rows_of(tmp_path / "first")), "staged for four buckets, committed to seven"
     mainstem.open_table(tmp_path / "first").resize(2)
     flink = environment("300 ms", 1, place)
     source = numbers(flink, "source", 4000, 1000)

@@ -6,7 +6,6 @@ from typing import Any
 from unittest.mock import patch
 
 from mainstem.layout.properties import TableConfig
-from mainstem.readers.skipping import wanted_keys
 from mainstem.services import resizing
 from mainstem.services.resizing import _Rehashed, _Round, _Since
 from mainstem.writers import append, routed_anew, staged_rows
@@ -35,14 +34,6 @@ def resize_takes_over_too_much() -> list[Patch]:
     return [patch.object(_Round, "standing", all_of)]
 
 
-@seeded_bug("a log compaction that is pending is not looked for", "resizes")
-def resize_beside_log_compactions() -> list[Patch]:
-    return [
-        patch.object(_Since, "_planned", lambda self, instant: set()),
-        patch.object(resizing, "_wait_for_log_compactions", lambda ctx: None),
-    ]
-
-
 @seeded_bug("buckets that have no rows any more keep the old ones", "resizes")
 def resize_without_empty_files() -> list[Patch]:
     def with_rows(self: Any, *given: Any) -> Any:
@@ -60,20 +51,21 @@ def resize_known_from_properties() -> list[Patch]:
     return [patch.object(WriterContext, "buckets_now", told)]
 
 
-@seeded_bug("deletes are not routed anew", "resizes")
+@seeded_bug("deletes are not routed anew", "resized-sinks")
 def resize_forgets_deletes() -> list[Patch]:
     return [patch.object(routed_anew, "_deletes", lambda encoder, partition, block: iter(()))]
 
 
-@seeded_bug("a reader looks for a key in the buckets of the present number only", "resizes")
-def resize_unseen_by_readers() -> list[Patch]:
+@seeded_bug("a reader looks for a key by the number that is announced", "resizes")
+def resize_believed_by_readers() -> list[Patch]:
     def one(self: TableConfig) -> frozenset[int]:
-        return frozenset([self.buckets or 0])
+        resize = self.open_resize
+        count = self.buckets if resize is None else resize.after
+        return frozenset() if count is None else frozenset([count])
 
     return [
         patch.object(TableConfig, "every_buckets", property(one)),
-        patch.object(TableConfig, "_resized_to", lambda self, other: True),
-        patch.object(wanted_keys, "load_config", lambda storage: TableConfig({})),
+        patch.object(TableConfig, "was_resized_from", lambda self, text: bool(self.resizes)),
     ]
 
 
