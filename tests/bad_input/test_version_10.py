@@ -114,7 +114,8 @@ def test_every_command_that_writes_is_refused_and_touches_nothing(
     path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = content(path)
-    for command in (*COMMANDS, "resize --buckets 8", "services --once", "index create PATH column_stats --columns ts"):
+    index = "index create PATH column_stats --columns ts"
+    for command in (*COMMANDS, "resize --buckets 8", "services --once", index):
         words = command.split()
         arguments = [str(path) if word == "PATH" else word for word in words]
         if "PATH" not in words:
