@@ -1,4 +1,4 @@
-"""Goal: another number of buckets loses, doubles and changes no row beside everybody else, whoever dies and when.
+"""Goal: another number of buckets loses, doubles and changes no row beside everybody else, whoever dies when.
 
 Method: the simulated world's scenarios of resizes (``resize_world``): at each completion the rows are those
 of the moment before, each key in its bucket. Its seeded bugs are among ``test_mutants``.
@@ -18,7 +18,7 @@ SEEDS = {
 }
 
 
-@pytest.mark.filterwarnings("ignore::mainstem.errors.MixedWritersWarning")
+@pytest.mark.filterwarnings("ignore::mainstem.publish.skew_wait.MixedWritersWarning")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("scenario", SEEDS)
 def test_tables_are_resized_beside_everybody(scenario: str) -> None:
