@@ -70,6 +70,13 @@ def settle(ctx: WriterContext) -> None:
     ctx.publisher.guarded(work)
 
 
+def is_under_way(ctx: WriterContext, timeline: ActiveTimeline) -> bool:
+    """Whether a resize may still complete, by the properties as read last: a plan that is made now would make
+    another round of it."""
+    resize = ctx.newest_properties.open_resize
+    return resize is not None and is_pending(timeline, resize)
+
+
 def is_pending(timeline: ActiveTimeline, resize: Resize) -> bool:
     """Whether its instant is on the timeline, not completed."""
     return any(i.requested == resize.instant and i.action == DELTACOMMIT for i in timeline.pending)

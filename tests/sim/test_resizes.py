@@ -18,7 +18,7 @@ SEEDS = {
 }
 
 
-@pytest.mark.filterwarnings("ignore::mainstem.publish.skew_wait.MixedWritersWarning")
+@pytest.mark.filterwarnings("ignore::mainstem.MixedWritersWarning")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("scenario", SEEDS)
 def test_tables_are_resized_beside_everybody(scenario: str) -> None:
