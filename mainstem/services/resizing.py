@@ -353,6 +353,8 @@ class _Round(Transaction):
         if self._writer is None or self._since is None or not self._written:
             return {}
         touched = self._since.touched(timeline, any_compaction=True)
+        if "" in touched:
+            return {}  # the only partition, or it is not known which
         found: dict[str, list[BaseFileStat]] = {}
         for stat in self._writer.files:
             if stat.partition not in touched:
@@ -408,6 +410,10 @@ class _Round(Transaction):
     def _operation(self) -> str:
         # Hudi 1.0, which opens tables of version 8, does not know the other.
         return "BUCKET_RESCALE" if self._ctx.config.version >= 9 else COMPACT
+
+    @property
+    def _carries(self) -> bool:
+        return False  # ``_Since`` reads what others completed
 
     def _extra_metadata(self) -> dict[str, str]:
         return super()._extra_metadata() | {RESIZED_KEY: f"{self.from_buckets}>{self._spec.buckets}"}
@@ -467,18 +473,23 @@ class _Since:
         self._found: dict[str, tuple[frozenset[str], bool]] = {}
 
     def touched(self, timeline: ActiveTimeline, *, any_compaction: bool = False) -> set[str]:
-        """Partitions of what completed or was planned since; {""} at least, if there is anything.
+        """Partitions of what completed or was planned since; with "" where it is not known which.
 
         A compaction that was planned before puts base files below those of the instant: it only counts where
         it kept deletes, which lie on top, or with ``any_compaction``.
         """
+        unseen = set[str]()
         for instant in filter(is_completed_write, timeline.instants):
             if (instant.completion or "") > self._instant and self._is_new(instant.requested):
                 found = self._writes.active(instant)
-                if found is not None:
+                if found is None:
+                    unseen.add(instant.requested)
+                else:
                     self._note(instant.requested, found)
         for requested, _, archived in self._writes.archived(self._is_new):
             self._note(requested, archived)
+        if not unseen <= self._found.keys():
+            return {""}  # neither there nor archived: it was taken back, or is not there yet
         touched: set[str] = set()
         for partitions, counts in self._found.values():
             if counts or any_compaction:

@@ -384,7 +384,7 @@ def _in_order(
             marks = frozenset(table_mark(replace(spec, buckets=count), identity) for count in counts())
         if one.table != mark and one.table not in marks:
             raise Invalid(
-                f"staged rows ({one.path}) are of another table, or of this one when its keys or buckets were"
+                f"staged rows ({one.path}) are of another table, or of this one when its keys were"
                 f" others: they say {one.table}, expected {mark}. Nothing was committed; rows of a table"
                 " that was dropped cannot be committed to one that was made anew: start the job without its"
                 " old checkpoint",

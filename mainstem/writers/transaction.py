@@ -852,7 +852,7 @@ class Transaction:
                 prepared=prepared,
                 decide=self._may_complete,
                 settle=lambda others: self._settle([sink, *others]),
-                carries=self._guard is None and self._overlaps is None and self._meanwhile is None,
+                carries=self._carries,
             )
         except BaseException:
             with suppress(OSError):
@@ -860,6 +860,11 @@ class Transaction:
             raise
         finally:
             delete_quietly(ctx.seams.storage, prepared)
+
+    @property
+    def _carries(self) -> bool:
+        """Whether what is looked at under the lock is in ``Section.decided``, too (``Publisher.publish``)."""
+        return self._guard is None and self._overlaps is None and self._meanwhile is None
 
     def _changes(self, stats: list[WriteStat]) -> FileChanges:
         """What the metadata table gets to know."""
