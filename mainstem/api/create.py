@@ -119,7 +119,7 @@ def create_table(
     """Create a merge-on-read table with a simple bucket index, ready for non-blocking writers.
 
     ``ordering`` fields make it EVENT_TIME_ORDERING unless ``hoodie.record.merge.mode`` says otherwise;
-    without them it is COMMIT_TIME_ORDERING. ``buckets`` is per partition and cannot change (Hudi's Java
+    without them it is COMMIT_TIME_ORDERING. ``buckets`` is per partition; ``resize`` changes it (Hudi's Java
     default, 256, if neither it nor ``hoodie.bucket.index.num.buckets`` is given). Instants are in UTC.
     ``hoodie.metadata.enable=true`` gives it a metadata table with the partition ``files``. ``vectors``:
     columns to store as Hudi vectors, such as ``{"embedding": "VECTOR(384)"}`` (also ``VECTOR(384, DOUBLE)``

@@ -277,6 +277,8 @@ def contradiction(options: Wanted, config: TableConfig) -> str | None:
         found = _found(config, key)
         if found is None and key in _GIVEN_WHERE_MISSING:
             continue
+        if key == BUCKETS and config.was_resized_from(wanted):
+            continue  # a job that began before, or is started again with its old options
         if _comparable(key, wanted) != _comparable(key, found or ""):
             return (
                 f"option {options.given.get(key, key)}={wanted!r} contradicts the table, whose {key} is"

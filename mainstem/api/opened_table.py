@@ -17,6 +17,7 @@ from mainstem.layout.properties import TableConfig, load_config
 from mainstem.metadata.metadata_partitions import has_metadata
 from mainstem.options import DATA_SKIPPING, METADATA, WriterOptions
 from mainstem.options.placing import (
+    BUCKETS,
     INDEX_TYPE,
     KEY_ENCODING,
     NEW_ENCODING,
@@ -205,6 +206,8 @@ class OpenedTable:
             if name in DECISIVE and name in self.config.raw:
                 found = self.config.raw[name].strip()
                 given = value.strip()
+                if name == BUCKETS and self.config.was_resized_from(given):
+                    continue
                 # One mode is in capitals or wrong, everything else may be spelt in any case.
                 if given != found and (name == PARTIAL_UPDATES or given.upper() != found.upper()):
                     raise Invalid(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mainstem.services.compaction_plan import Clustering
     from mainstem.services.log_compaction import LogCompaction
     from mainstem.services.progress import Progress
+    from mainstem.services.resizing import ResizedTable
     from mainstem.services.restoring import Restored
     from mainstem.services.runner import ServiceRun
     from mainstem.services.savepoints import Savepoint
@@ -337,6 +338,23 @@ class Services:
         # Another process may have executed it by now.
         found = None if time is None else compaction.execute(ctx, time, progress or silent)
         return done if found is None else [*done, found]
+
+    def resize(self, buckets: int, *, progress: Progress | None = None) -> ResizedTable:
+        """Give every partition so many buckets, while writers run.
+
+        Base files of one delta commit hold all rows in their new buckets. Writers, tasks and streams that
+        began before go on: their rows are put where their keys live by then. They wait with their commits
+        only while partitions are written once more that they wrote to in the meantime. No row appears
+        changed, and queries as of earlier moments stay. Other engines must not be writing.
+        ``progress(what, done, total)`` is called after each partition. Raises ``Invalid`` for a number that
+        is none and while another process resizes the table, ``Unsupported`` for a table without buckets or of
+        another engine, ``Unavailable`` while another engine has a write in flight; the table is as before
+        then. Hudi's simple bucket index has a fixed number (``hoodie.bucket.index.num.buckets``).
+        """
+        from mainstem.services import resizing
+        from mainstem.services.progress import silent
+
+        return resizing.resize(self._opened.writer_context(), buckets, progress or silent)
 
     def schedule_clean(self, *, if_due: bool = False) -> str | None:
         """Roll back dead writers and plan which old files go (``hoodie.clean.policy`` and what belongs to

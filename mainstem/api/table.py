@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from mainstem.services.compaction import Compaction
     from mainstem.services.log_compaction import LogCompaction
     from mainstem.services.progress import Progress
+    from mainstem.services.resizing import ResizedTable
     from mainstem.services.restoring import Restored
     from mainstem.services.runner import ServiceRun
     from mainstem.services.savepoints import Savepoint
@@ -600,6 +601,10 @@ class Table:
         return self.services.cluster(
             columns, strategy=strategy, partitions=partitions, progress=progress
         )
+
+    def resize(self, buckets: int, *, progress: Progress | None = None) -> ResizedTable:
+        """``services.resize``."""
+        return self.services.resize(buckets, progress=progress)
 
     def schedule_clean(self, *, if_due: bool = False) -> str | None:
         """``services.schedule_clean``."""

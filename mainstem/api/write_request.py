@@ -107,6 +107,8 @@ def _as_before(ctx: WriterContext, operation: str, user_schema: str) -> WriteSpe
     if before is None or before.user_schema != user_schema:
         return None
     held = _looked_up(ctx)
+    if before.buckets != ctx.buckets:
+        return None
     return before if (before.never_widened, before.whole_numbers) == (held.kept, held.whole) else None
 
 

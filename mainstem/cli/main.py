@@ -14,6 +14,7 @@
     mainstem rollback PATH      roll back the instants of writers whose heartbeat has expired
     mainstem compact PATH       merge log files into new base files, beside running writers
     mainstem cluster PATH       the same, with rows in an order; without buckets, put small files together
+    mainstem resize PATH --buckets N  another number of buckets per partition, beside running writers
     mainstem services PATH      all table services, whatever is due, every 30 s or --once
     mainstem flink-commit PATH  commit what completed checkpoints of Flink jobs wrote
     mainstem index list PATH    the table's indexes; create, rebuild and drop them while writers run

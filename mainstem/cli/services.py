@@ -52,6 +52,8 @@ def add_service_commands(
     cluster.add_argument(
         "--partition", metavar="PATH", action="append", help="only this one; may be repeated"
     )
+    resize = service("resize", _resize, "give a table another number of buckets, while writers run")
+    resize.add_argument("--buckets", metavar="N", type=int, required=True, help="per partition")
     clean = service("clean", _clean, "remove files that no retained view, savepoint or plan needs")
     clean.add_argument(
         "--if-due", action="store_true", help="only if Hudi's trigger fires (hoodie.clean.trigger.*)"
@@ -131,6 +133,11 @@ def _cluster(options: argparse.Namespace, out: TextIO) -> None:
         return {"instant": rest.pop("requested"), **rest}
 
     tell(options, out, found, nothing, shown)
+
+
+def _resize(options: argparse.Namespace, out: TextIO) -> None:
+    table = options.open(options)
+    tell(options, out, [table.resize(options.buckets, progress=ProgressLine(table))], "")
 
 
 def _compact(options: argparse.Namespace, out: TextIO) -> None:

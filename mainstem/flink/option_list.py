@@ -129,7 +129,7 @@ _TABLE = (
            "the folder of null is what all Hudi writers call it"),
     _works(INDEX_TYPE.flink, "FLINK_STATE", "INSERT needs BUCKET", INDEX_TYPE, key=INDEX_TYPE),
     _works(BUCKET_ENGINE, "SIMPLE", "SIMPLE; Hudi allows no other beside other writers"),
-    _works(BUCKETS, "4", "per partition, of a new table; never changes"),
+    _works(BUCKETS, "4", "per partition, of a new table; another number by mainstem resize"),
     _works(HASH_FIELD, "", "the record key's fields"),
     _fixed(BUCKET_EXPRESSIONS, "", "",
            "bucket counts per partition are not supported: give one for all"),

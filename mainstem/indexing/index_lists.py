@@ -7,12 +7,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 from mainstem.layout.properties import FOR_JAVA, TableConfig
-from mainstem.layout.property_change import change_properties
+from mainstem.layout.property_change import change_properties, date_text
 from mainstem.metadata.commits.setting_aside import without_rebuild
 from mainstem.metadata.index_definitions import definitions_path
 from mainstem.metadata.metadata_partitions import PARTITION_STATS
@@ -85,11 +84,6 @@ def change(
 ) -> TableConfig:
     """Change the lists under the lock, in one step (``layout.property_change``)."""
     return change_properties(section, seams.random, wanted, date_text(seams))
-
-
-def date_text(seams: Seams) -> str:
-    """Now, as Java writes it into properties for people."""
-    return time.strftime("%a %b %d %H:%M:%S UTC %Y", time.gmtime(seams.clock.now_ms() / 1000))
 
 
 def _lists(whole: Iterable[str], unfinished: Iterable[str]) -> Changes:

@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from mainstem.errors import CorruptTable, Invalid, Unsupported
 from mainstem.formats.java_properties import format_properties, parse_properties
+from mainstem.layout.bucket_resizes import Resize, open_resize, parse_resizes
 from mainstem.limits import PROPERTIES_BYTES_MAX
 from mainstem.merge import modes
 from mainstem.options.locks import FOLDER, PLACE_KEYS, PROVIDER
@@ -32,6 +33,7 @@ from mainstem.options.placing import (
     NEW_ENCODING,
     PARTITION_FIELDS,
     RECORD_KEY_FIELDS,
+    RESIZES,
     SLASH_DATES,
     TIME_OPTIONS,
     URL_ENCODE,
@@ -280,6 +282,23 @@ class TableConfig:
         return int(text)
 
     @property
+    def resizes(self) -> tuple[Resize, ...]:
+        """What changed the bucket count, oldest first; the last one may be under way."""
+        return parse_resizes(self._get(RESIZES), path=self.path)
+
+    @property
+    def open_resize(self) -> Resize | None:
+        """The resize that is under way, came to nothing, or is completed and not in the count yet."""
+        return open_resize(self.resizes, self.buckets)
+
+    @property
+    def every_buckets(self) -> frozenset[int]:
+        """Every bucket count by which rows of any moment may lie."""
+        count = self.buckets
+        known = {count} if count is not None else set()
+        return frozenset(known.union(*((one.before, one.after) for one in self.resizes)))
+
+    @property
     def hash_fields(self) -> tuple[str, ...]:
         return self._fields(HASH_FIELD) or self.record_key
 
@@ -330,12 +349,23 @@ class TableConfig:
         return f"{paths.TIMELINE}/{paths.inside(name, source=self.path)}"
 
     def changed(self, other: TableConfig) -> list[str]:
-        """Decisive properties that differ in ``other``, as ``key: old -> new``."""
+        """Decisive properties that differ in ``other``, as ``key: old -> new``.
+
+        The bucket count may differ if ``other`` says that the table was resized from it.
+        """
         return [
             f"{key}: {self.raw.get(key)!r} -> {other.raw.get(key)!r}"
             for key in DECISIVE
-            if self._get(key) != other._get(key)
+            if self._get(key) != other._get(key) and not (key == BUCKETS and self._resized_to(other))
         ]
+
+    def was_resized_from(self, text: str) -> bool:
+        """Whether the table had so many buckets, and was resized since."""
+        text = text.strip()
+        return text.isdecimal() and bool(self.resizes) and int(text) in self.every_buckets
+
+    def _resized_to(self, other: TableConfig) -> bool:
+        return other.was_resized_from(self._get(BUCKETS))
 
     def check_readable(self, table: str) -> None:
         """Refuse what mainstem cannot read correctly (``Unsupported``, ``CorruptTable``)."""

@@ -20,6 +20,7 @@ checksum, or a backup that was already stale.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 
 from mainstem.errors import Unavailable
@@ -27,7 +28,7 @@ from mainstem.layout.properties import TableConfig, encode_config, load_config
 from mainstem.publish.publisher import Guarded
 from mainstem.publish.staging import replace_guarded
 from mainstem.storage import paths
-from mainstem.truetime.seams import Randomness
+from mainstem.truetime.seams import Randomness, Seams
 
 _OWNER = "properties"  # owner in the names of private files
 
@@ -60,6 +61,11 @@ def change_properties(
         storage.delete(paths.PROPERTIES_BACKUP)
         storage.delete(paths.checksum_file(paths.PROPERTIES_BACKUP))
     return TableConfig(raw)
+
+
+def date_text(seams: Seams) -> str:
+    """Now, as Java writes it into properties for people."""
+    return time.strftime("%a %b %d %H:%M:%S UTC %Y", time.gmtime(seams.clock.now_ms() / 1000))
 
 
 def _replace(section: Guarded, random: Randomness, raw: Mapping[str, str], data: bytes) -> None:

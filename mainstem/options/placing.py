@@ -103,7 +103,11 @@ TIME_PARSER = Text(
 
 BUCKETS = Whole(
     "hoodie.bucket.index.num.buckets", 256, 1, 100_000, "buckets", table=True, read_by=_TABLE,
-    says="File groups per partition; never changes.",
+    says="File groups per partition; another number by mainstem resize.",
+)  # fmt: skip
+RESIZES = Text(
+    "hoodie.mainstem.bucket.resizes", like="before>after@instant,...", table=True, read_by=_TABLE,
+    says="Written by mainstem resize: the bucket counts that the table had.",
 )  # fmt: skip
 HASH_FIELD = Text(
     "hoodie.bucket.index.hash.field", like="column,...", table=True, read_by=_TABLE,

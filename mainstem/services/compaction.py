@@ -51,6 +51,7 @@ from mainstem.timeline.compaction_trigger import is_due, pending
 from mainstem.timeline.instant import COMMIT, COMPACTION, INFLIGHT, Instant
 from mainstem.timeline.plans import encode_compaction_plan, load_noted_plan
 from mainstem.writers.context import WriterContext
+from mainstem.writers.resize_property import is_under_way
 from mainstem.writers.rollback import condemned, roll_back
 
 __all__ = ["Compaction", "Execution", "GroupTask", "execute", "executing", "pending", "schedule"]
@@ -136,6 +137,8 @@ def _schedule(
         if if_due and not is_due(timeline, options, ctx.publisher.now()):
             return None
         ctx.reread_config()
+        if is_under_way(ctx, timeline):
+            return None  # all base files are about to be written anew
         state, groups = due.now(options)
         _, base_schema = _schemas(ctx, state)  # refuses columns that base files cannot be given
         if order is not None:

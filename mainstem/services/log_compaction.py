@@ -62,6 +62,7 @@ from mainstem.timeline.plans import (
 )
 from mainstem.timeline.restore_records import pending_restores
 from mainstem.writers.context import WriterContext
+from mainstem.writers.resize_property import is_under_way
 from mainstem.writers.rollback import condemned, roll_back, roll_back_failed_writes
 
 __all__ = ["LogCompaction", "LogCompactionOptions", "execute", "pending", "schedule"]
@@ -130,6 +131,8 @@ def _schedule(ctx: WriterContext, options: LogCompactionOptions, if_due: bool) -
         if not options.beside_writers and _must_wait(ctx, timeline, None, quietly=if_due):
             return None
         ctx.reread_config()
+        if is_under_way(ctx, timeline):
+            return None  # all log files are about to be hidden
         runs = plan_runs(*listing.now(), counts, blocks_min)
         if not runs:
             return None

@@ -38,6 +38,7 @@ def schedule(ctx: WriterContext, savepoint: str) -> str | None:
         if not going:
             return None
         _check_savepoints(state.timeline, going, ctx.base)
+        _check_resizes(ctx, going)
         planned = tuple(PlannedInstant(i.requested, i.action) for i in going)
         return encode_restore_plan(RestorePlan(savepoint, planned))
 
@@ -117,6 +118,19 @@ def _check_savepoints(timeline: ActiveTimeline, going: list[Instant], base: str)
                 " first",
                 table=base,
                 instant=saved.requested,
+            )
+
+
+def _check_resizes(ctx: WriterContext, going: list[Instant]) -> None:
+    """Raises ``Invalid`` if the bucket count would have to go back, too: open writers could not tell."""
+    resized = {resize.instant for resize in ctx.read_properties().resizes}
+    for instant in going:
+        if instant.is_completed and instant.requested in resized:
+            raise Invalid(
+                f"the restore would remove {instant.requested}, which gave the table another number of"
+                " buckets: copy the rows of that moment (scan, as_of_completion) into a new table",
+                table=ctx.base,
+                instant=instant.requested,
             )
 
 

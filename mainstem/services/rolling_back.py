@@ -142,6 +142,7 @@ def _why_not(ctx: WriterContext, section: Section, instant: Instant) -> str | No
     checks: tuple[Callable[[WriterContext, ActiveTimeline, Instant], str | None], ...] = (
         _being_indexed,
         _not_the_newest,
+        _resized,
         _saved,
         _read_by_a_plan,
         _cleaned,
@@ -163,6 +164,12 @@ def _not_the_newest(ctx: WriterContext, timeline: ActiveTimeline, instant: Insta
         return None
     first = min(later, key=lambda i: i.completion or "")
     return f"the {first.action} {first.requested} completed after it; restore to a savepoint to remove both"
+
+
+def _resized(ctx: WriterContext, timeline: ActiveTimeline, instant: Instant) -> str | None:
+    if all(one.instant != instant.requested for one in ctx.read_properties().resizes):
+        return None
+    return "it gave the table another number of buckets; resize again instead"
 
 
 def _saved(ctx: WriterContext, timeline: ActiveTimeline, instant: Instant) -> str | None:

@@ -53,6 +53,10 @@ def _appended() -> Callable[[Mapping[str, Any]], Encoded]:
 OVERWRITES = frozenset(("INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE"))
 
 
+#: in the extra metadata of a delta commit that wrote all rows by another number of buckets: before>after
+RESIZED_KEY = "mainstem.resized"
+
+
 @dataclass
 class WriteStat:
     """One data file that a commit wrote (HoodieDeltaWriteStat of a v8+ log append)."""

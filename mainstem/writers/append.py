@@ -23,6 +23,7 @@ from functools import partial
 import pyarrow as pa
 
 from mainstem.errors import CorruptTable, Invalid, MainstemError, RolledBack, Unavailable
+from mainstem.formats.log_file import LogBlock
 from mainstem.layout.buckets import file_id_bucket, nbcc_file_id
 from mainstem.layout.partitions import metafile_text, nested
 from mainstem.limits import MIB
@@ -39,6 +40,7 @@ from mainstem.storage.swaps import has_swaps
 from mainstem.timeline.commit_metadata import WriteStat
 from mainstem.timeline.instant import DELTACOMMIT, REQUESTED
 from mainstem.writers.encode_rows import Blocks, BucketEncoder, Place, Slab
+from mainstem.writers.routed_anew import routed
 from mainstem.writers.rows_in import as_table
 from mainstem.writers.write_spec import WriteSpec
 
@@ -155,6 +157,11 @@ class BucketAppender:
             self._append_blocks(place, blocks)
             self.rows += blocks.writes + blocks.deletes
         self.torn = False
+
+    def write_routed(self, blocks: Iterable[tuple[str, LogBlock]]) -> None:
+        """Appends what blocks of another instant hold, given with their partition, by this one's bucket count
+        (``writers.routed_anew``)."""
+        self.write_encoded(routed(self._encoder, self.file_id, blocks))
 
     # -- files -----------------------------------------------------------------------------------
 

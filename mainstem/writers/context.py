@@ -11,6 +11,7 @@ from mainstem.errors import Invalid, Unavailable, Unsupported
 from mainstem.forks import Mutex
 from mainstem.layout.properties import TableConfig, load_config
 from mainstem.limits import PROPERTIES_BYTES_MAX
+from mainstem.lsm_archive.reader import Archive
 from mainstem.metadata.commits.expression_rows import check_expressions
 from mainstem.metadata.commits.known_groups import KnownGroups
 from mainstem.options import FSYNC, WriterOptions
@@ -27,6 +28,7 @@ from mainstem.storage.renames import has_renames
 from mainstem.storage.swaps import has_swaps
 from mainstem.storage.unwaited import Unwaited
 from mainstem.timeline.active import ActiveTimeline
+from mainstem.timeline.instant import DELTACOMMIT, REQUESTED
 from mainstem.truetime.clock_skew import ClockSkew
 from mainstem.truetime.heartbeats import Heartbeats
 from mainstem.truetime.instant_times import InstantTimes
@@ -82,6 +84,8 @@ class WriterContext:
     metadata_growth: tuple[str, float] = ("", 0.0)
     #: what was found to mean the same as ``config``
     agreed: TableConfig | None = None
+    #: instants of resizes that came to nothing
+    ended_resizes: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         #: what this process removes after its commits
@@ -168,6 +172,26 @@ class WriterContext:
         """``hoodie.properties`` as read last, for uses that an older state does not harm."""
         return self.config if self.last_read is None else self.last_read[1]
 
+    def follow_resize(self, buckets: int) -> None:
+        """Place rows by this bucket count from the next transaction on."""
+        self.buckets = buckets
+        self.planned.clear()
+
+    def buckets_now(self, found: TableConfig, timeline: ActiveTimeline) -> int:
+        """The bucket count of a table with buckets that these properties and this timeline tell, both as seen
+        under the lock (``layout.bucket_resizes``)."""
+        resize = found.open_resize
+        if resize is None or resize.instant in self.ended_resizes:
+            return found.completed_by(self.given).buckets or self.buckets
+        if timeline.completion_of(resize.instant, DELTACOMMIT) is not None:
+            return resize.after
+        if timeline.has(f"{resize.instant}.{DELTACOMMIT}.{REQUESTED}"):
+            return resize.before
+        if Archive.load(self.seams.storage, self.config.history).completion_time(resize.instant) is not None:
+            return resize.after
+        self.ended_resizes.add(resize.instant)
+        return resize.before
+
     def reread_config(self, section: object = None) -> None:
         """Check that the table's properties are still those that the transaction was planned for.
 
@@ -182,6 +206,8 @@ class WriterContext:
         changed = self.config.changed(now)
         if not changed:
             self.agreed = found
+            if self.look_for_keys is None and now.buckets is not None and now.buckets != self.buckets:
+                self.follow_resize(now.buckets)
             return
         now.check_writable(self.base)
         raise Invalid(

@@ -123,7 +123,7 @@ class Hidden(Overlaps):
 
     def _places_of(self, requested: str, metadata: CommitMetadata) -> Iterable[Place]:
         if metadata.operation == COMPACT and requested < self._instant:
-            return self._named(_with_logs(metadata))  # of deletes that it kept
+            return self._named(with_logs(metadata))  # of deletes that it kept
         if metadata.operation in (COMPACT, LOG_COMPACT):
             return super()._places_of(requested, metadata)
         replaced = [(p, file_id) for p, ids in metadata.replaced.items() for file_id in ids]
@@ -138,7 +138,7 @@ class Hidden(Overlaps):
         return self._named(bases + replaced)
 
 
-def _with_logs(metadata: CommitMetadata) -> Iterator[tuple[str, str]]:
+def with_logs(metadata: CommitMetadata) -> Iterator[tuple[str, str]]:
     """(partition, file id) of the log files that a commit names."""
     for partition, stats in metadata.stats.items():
         for stat in stats:

@@ -339,26 +339,52 @@ def append(
     appender: BucketAppender,
     lines: Sequence[Committable],
     schema_seen: Callable[[str], None],
+    counts: Callable[[], Iterable[int]] = tuple,
 ) -> int:
     """Writes staged rows into a transaction's log files; returns the number of rows and deleted keys.
 
-    Calls ``schema_seen`` with the schema of every block.
+    Calls ``schema_seen`` with the schema of every block. ``counts``: the bucket counts that the table had.
+    Rows that were staged by another one than the spec's are encoded again, all in the order of their lines.
     """
-    ordered = _in_order(lines, spec, table_identity(seams.storage, seams.random))
-    blocks = _stamped(seams.storage, ordered, spec.instant, appender.file_id, schema_seen)
-    appender.write_encoded(blocks)
+    identity = table_identity(seams.storage, seams.random)
+    ordered = _in_order(lines, spec, identity, counts)
+    if all(one.table == table_mark(spec, identity) for one in ordered):
+        appender.write_encoded(_stamped(seams.storage, ordered, spec.instant, appender.file_id, schema_seen))
+    else:
+        appender.write_routed(_staged_blocks(seams.storage, ordered, schema_seen))
     return sum(one.rows for one in ordered)
 
 
-def _in_order(lines: Sequence[Committable], spec: WriteSpec, identity: str) -> list[Committable]:
+def _staged_blocks(
+    storage: Storage, lines: Iterable[Committable], schema_seen: Callable[[str], None]
+) -> Iterator[tuple[str, LogBlock]]:
+    """The blocks of staged files, in their order. Raises ``CorruptTable`` as ``_stamped``."""
+    for one in lines:
+        _check_size(storage, one)
+        offset = 0
+        for piece in one.pieces:
+            for block in _checked_blocks(_read(storage, one, offset, piece), one, offset, piece):
+                schema_seen(block.schema_text)
+                yield piece.partition, block
+            offset += piece.size
+
+
+def _in_order(
+    lines: Sequence[Committable],
+    spec: WriteSpec,
+    identity: str,
+    counts: Callable[[], Iterable[int]],
+) -> list[Committable]:
     """Sorts by ``order``, else keeps the given order. Raises ``Invalid`` for another table's rows and for a
     committable given twice."""
-    mark = table_mark(spec, identity)
+    mark, marks = table_mark(spec, identity), frozenset[str]()
     seen: set[str] = set()
     for one in lines:
-        if one.table != mark:
+        if one.table != mark and not marks:
+            marks = frozenset(table_mark(replace(spec, buckets=count), identity) for count in counts())
+        if one.table != mark and one.table not in marks:
             raise Invalid(
-                f"staged rows ({one.path}) are of another table, or of this one when its keys or buckets were"
+                f"staged rows ({one.path}) are of another table, or of this one when its keys were"
                 f" others: they say {one.table}, expected {mark}. Nothing was committed; rows of a table"
                 " that was dropped cannot be committed to one that was made anew: start the job without its"
                 " old checkpoint",

@@ -71,12 +71,14 @@ from mainstem.writers.outcome import ALREADY_COMMITTED, COMMITTED, EMPTY, OPERAT
 from mainstem.writers.placed_overwrites import HiddenGroups, PlacingOverwriter
 from mainstem.writers.placed_rows import KeyTaken, PlacingAppender
 from mainstem.writers.publish_with_metadata import publish_with_metadata
+from mainstem.writers.resize_property import is_pending, settle
 from mainstem.writers.rollback import (
     condemned,
     quietly_discard,
     roll_back,
     roll_back_failed_writes,
 )
+from mainstem.writers.routed_anew import blocks_of
 from mainstem.writers.rows_in import Rows, RowStream, rows_in, without_index
 from mainstem.writers.stream_guard import GUARD_KEY, StreamGuard
 from mainstem.writers.transaction_schema import (
@@ -94,12 +96,15 @@ from mainstem.writers.write_spec import BULK_INSERT, DELETE, OF_BASE_FILES, OVER
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from mainstem.formats.log_file import LogBlock
     from mainstem.storage.protocol import Upload
     from mainstem.timeline.active import ActiveTimeline
 
 _log = logging.getLogger(__name__)
 
 _SCHEMA_ROUNDS_MAX = 10
+# How often a writer looks whether a resize has ended.
+_LOOK_MS = 50
 
 
 @dataclass(frozen=True)
@@ -117,10 +122,24 @@ class _PassedBy(Exception):
         self.other, self.stats = other, stats
 
 
+@dataclass(frozen=True)
+class Resized:
+    """A decision: the table has another number of buckets by now; the rows are to be routed anew."""
+
+    buckets: int
+
+
+@dataclass(frozen=True)
+class Closed:
+    """A decision: a resize is in its last round, by ``instant``; nothing completes before it has ended."""
+
+    instant: str
+
+
 #: Why a commit is not published as it is. ``Overlap``: a bulk insert loses against it, an overwrite is made
 #: again after it; ``Moved``: other writers' schema has columns that it lacks. On a table without buckets,
 #: ``LookAgain``: others may have placed its keys, or replaced their file groups.
-Decision = FoundCommitted | Overlap | Moved | LookAgain
+Decision = FoundCommitted | Overlap | Moved | LookAgain | Resized | Closed
 
 
 class Transaction:
@@ -171,6 +190,8 @@ class Transaction:
         self._named: frozenset[str] = frozenset()
         #: an overwrite that was made again: whoever began it goes on
         self._again = False
+        #: the same rows in the buckets of another count, which commits in place of this one
+        self._later: Transaction | None = None
 
     # -- begin -----------------------------------------------------------------------------------
 
@@ -261,7 +282,7 @@ class Transaction:
         whose: dict[str, str] = {WRITER_NAME: name} if name else {}
         if self._guard is not None:
             whose[GUARD_KEY] = self._guard.extra_metadata()[GUARD_KEY]
-        inflight = encode_commit([], whose, OPERATIONS[self._spec.operation])
+        inflight = encode_commit([], whose, self._operation)
         beats = ctx.heartbeats
         time = ""
         try:
@@ -389,7 +410,12 @@ class Transaction:
                 raise Invalid("staged rows go to log files: begin an upsert", table=self._ctx.base)
             with self._turns.step("add_staged"), self._refusals():
                 found = [staged_rows.parse_line(line, source=source) for line in lines if line.strip()]
-                return staged_rows.append(self._ctx.seams, self._spec, self._opened(), found, schema_seen)
+                return staged_rows.append(
+                    self._ctx.seams, self._spec, self._opened(), found, schema_seen, self._every_buckets
+                )
+
+    def _every_buckets(self) -> frozenset[int]:
+        return self._ctx.properties().every_buckets
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:
@@ -549,6 +575,8 @@ class Transaction:
             return  # a later writer sweeps them
 
     def _commit(self) -> Outcome:
+        if self._later is not None:
+            return self._committed_later(self._later)
         try:
             return self._commit_once()
         except _PassedBy as passed:
@@ -700,7 +728,8 @@ class Transaction:
     def _begun_again(self, stats: list[WriteStat], number: int) -> Transaction:
         """The same overwrite under a new instant, from the base files of this one, which ends here."""
         ctx, storage = self._ctx, self._ctx.seams.storage
-        later = Transaction.begin(ctx, replace(self._spec, instant=""), extra_metadata=self._extra)
+        spec = replace(self._spec, instant="", buckets=ctx.buckets)
+        later = Transaction.begin(ctx, spec, extra_metadata=self._extra)
         later._again = True
         later._named = self._named | {stat.partition for stat in stats}
         try:
@@ -746,6 +775,14 @@ class Transaction:
                     self._overtaken(other, stats)
                 case LookAgain():
                     stats = self._finished()
+                case Closed(instant):
+                    self._wait_for(instant)
+                case Resized(buckets) if stats:
+                    with suppress(MainstemError, OSError):  # whoever resized it may have died just before
+                        settle(self._ctx)
+                    return self._routed_anew(stats, buckets)
+                case Resized(buckets):
+                    self._spec = replace(self._spec, buckets=buckets)
                 case Moved(text, announce):  # again, with the columns that others added
                     rounds += 1
                     self._spec = with_schema(self._spec, text)
@@ -758,21 +795,66 @@ class Transaction:
             instant=self.instant,
         )
 
+    def _wait_for(self, instant: str) -> None:
+        """Wait until the last round of a resize has ended, or its process is found dead."""
+        ctx = self._ctx
+        while any(i.requested == instant and i.action == DELTACOMMIT for i in ctx.timeline().pending):
+            ctx.seams.clock.sleep_ms(_LOOK_MS)
+            roll_back_failed_writes(ctx, if_due=True)
+
+    def _routed_anew(self, stats: list[WriteStat], buckets: int) -> Outcome:
+        """The outcome of the same rows in a transaction that begins now, by the bucket count of now.
+
+        This instant is undone before that one is published, so nobody sees its rows twice; if the process
+        dies in between, both are rolled back. A new instant, since a late request to a store might bring a
+        file of the old one back.
+        """
+        _log.info("%s of %s goes to %d buckets", self.instant, self._ctx.base, buckets)
+        later = self._later = self._written_anew(stats, buckets)
+        self._undo_own()
+        self._ctx.heartbeats.stop(self.instant)
+        return self._committed_later(later)
+
+    def _written_anew(self, stats: list[WriteStat], buckets: int) -> Transaction:
+        spec = replace(self._spec, instant="", buckets=buckets)
+        later = Transaction.begin(self._ctx, spec, guard=self._guard, extra_metadata=self._extra)
+        try:
+            if not later.already_committed:
+                later._write_routed(blocks_of(self._ctx.seams.storage, stats))
+        except BaseException:
+            with suppress(MainstemError):
+                later.abort()
+            raise
+        return later
+
+    def _write_routed(self, blocks: Iterator[tuple[str, LogBlock]]) -> None:
+        appender = self._opened()
+        with self._turns.held:
+            self._turns.check_open(self.instant)
+            with self._turns.step("write"), self._refusals():
+                appender.write_routed(blocks)
+
+    def _committed_later(self, later: Transaction) -> Outcome:
+        given = self._task_rows + (self._appender.rows if self._appender else 0)
+        outcome = later.commit()
+        self._ctx.heartbeats.stop(self.instant)
+        self._seen = None  # what runs after a commit has run
+        return self._end(outcome if outcome.status == ALREADY_COMMITTED else replace(outcome, rows=given))
+
     def _publish_once(self, stats: list[WriteStat]) -> Published[Decision]:
         ctx = self._ctx
-        content = encode_commit(stats, self._extra_metadata(), OPERATIONS[self._spec.operation])
-        written = self._appender.written if self._appender else {}
+        content = encode_commit(stats, self._extra_metadata(), self._operation)
         prepared, sink = begin(ctx.seams, self.instant, content)
         try:
             return publish_with_metadata(
                 ctx,
                 self.instant,
-                FileChanges.of_stats(stats, schemas=self._schemas, written=written, show=self._show_files),
+                self._changes(stats),
                 lambda time: f"{self.instant}_{time}.{DELTACOMMIT}",
                 prepared=prepared,
                 decide=self._may_complete,
                 settle=lambda others: self._settle([sink, *others]),
-                carries=self._guard is None and self._overlaps is None and self._meanwhile is None,
+                carries=self._carries,
             )
         except BaseException:
             with suppress(OSError):
@@ -780,6 +862,21 @@ class Transaction:
             raise
         finally:
             delete_quietly(ctx.seams.storage, prepared)
+
+    @property
+    def _carries(self) -> bool:
+        """Whether what is looked at under the lock is in ``Section.decided``, too (``Publisher.publish``)."""
+        return self._guard is None and self._overlaps is None and self._meanwhile is None
+
+    def _changes(self, stats: list[WriteStat]) -> FileChanges:
+        """What the metadata table gets to know."""
+        written = self._appender.written if self._appender else {}
+        return FileChanges.of_stats(stats, schemas=self._schemas, written=written, show=self._show_files)
+
+    @property
+    def _operation(self) -> str:
+        """Hudi's name of the operation."""
+        return OPERATIONS[self._spec.operation]
 
     def _committed(self, time: str, held: Held, stats: list[WriteStat], rows: int) -> Outcome:
         # If others completed something meanwhile (Java's ALTER TABLE, say), the next write reads the schema.
@@ -871,7 +968,8 @@ class Transaction:
             )
         if (later := _restored_since(timeline, self.instant)) is not None:
             raise self._undone(f"the restore {later} was planned before it could see this transaction;")
-        rollback = condemned(ctx.seams.storage, timeline).get(self.instant)
+        condemned_now = condemned(ctx.seams.storage, timeline)
+        rollback = condemned_now.get(self.instant)
         if rollback is not None:
             raise self._undone(f"rollback {rollback} of this transaction is under way;")
         ctx.reread_config(section)
@@ -880,12 +978,28 @@ class Transaction:
             earlier = ctx.guards.committed(self._guard, timeline)
             if earlier is not None:
                 return FoundCommitted(earlier)
+        if ctx.look_for_keys is None and (resized := self._follows(section, condemned_now)) is not None:
+            return resized
         other = self._overlaps.find(timeline) if self._overlaps is not None else None
         if other is not None:
             return other
         if self._meanwhile is not None and (again := self._meanwhile.look(timeline)) is not None:
             return again
         return newer_schema(ctx.seams.storage, timeline, self._spec, ctx.own_schema, section.decided)
+
+    def _follows(self, section: Section, condemned_now: Mapping[str, str]) -> Decision | None:
+        """Under the lock: whether the table was resized, or is about to be, in a way that concerns this."""
+        ctx = self._ctx
+        found = ctx.properties(section)
+        buckets, resize = ctx.buckets_now(found, section.timeline), found.open_resize
+        if buckets != self._spec.buckets:
+            ctx.follow_resize(buckets)
+            if self._spec.operation in OF_BASE_FILES:
+                return Overlap(f"resize to {buckets} buckets", found.resizes[-1].instant, "", None)
+            return Resized(buckets)
+        if resize is not None and resize.closed and is_pending(section.timeline, resize):
+            return Closed(resize.instant) if resize.instant not in condemned_now else None
+        return None
 
     def _remove_unclaimed(self, claimed: set[str]) -> None:
         """Delete data files with a marker but no write stat: those of losing task attempts (finalizeWrite).
@@ -927,6 +1041,8 @@ class Transaction:
     def _fail(self) -> None:
         self._turns.ended = True
         self._ctx.heartbeats.stop(self.instant)
+        if self._later is not None:  # it is rolled back as one of the dead
+            self._later._fail()
 
     def abort(self) -> None:
         """Undo everything written and take the instant off the timeline. Does nothing after the end.
@@ -956,6 +1072,13 @@ class Transaction:
             self._ctx.heartbeats.stop(self.instant)
 
     def _undo(self) -> None:
+        if self._later is not None:
+            self._later.abort()
+            if self._later._outcome is not None:  # it is committed
+                self._outcome = self._later._outcome
+        self._undo_own()
+
+    def _undo_own(self) -> None:
         if self._may_be_completed:
             self._ctx.publisher.end_doubt()
         completed = self._completed()

@@ -20,6 +20,8 @@ UPDATE_COLUMNS = "update_columns"
 INSERT_OVERWRITE = "insert_overwrite"
 INSERT_OVERWRITE_TABLE = "insert_overwrite_table"
 DELETE_PARTITION = "delete_partition"
+#: of no user: all rows, by another bucket count (``services.resizing``)
+RESIZE = "bucket_rescale"
 
 #: operations that put a new base file into every file group of partitions (``writers.overwriting``)
 OVERWRITES = frozenset((INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE, DELETE_PARTITION))

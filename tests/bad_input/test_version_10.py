@@ -55,6 +55,7 @@ WRITES: dict[str, Write] = {
     "schedule_clustering": lambda t: t.schedule_clustering("ts"),
     "run_clustering": lambda t: t.run_clustering(),
     "cluster": lambda t: t.cluster("ts"),
+    "resize": lambda t: t.resize(8),
     "schedule_clean": lambda t: t.schedule_clean(),
     "clean": lambda t: t.clean(),
     "archive": lambda t: t.archive(),
@@ -115,7 +116,8 @@ def test_every_command_that_writes_is_refused_and_touches_nothing(
     path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = content(path)
-    for command in (*COMMANDS, "services --once", "index create PATH column_stats --columns ts"):
+    index = "index create PATH column_stats --columns ts"
+    for command in (*COMMANDS, "resize --buckets 8", "services --once", index):
         words = command.split()
         arguments = [str(path) if word == "PATH" else word for word in words]
         if "PATH" not in words:

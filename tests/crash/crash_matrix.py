@@ -1,9 +1,9 @@
 """``python -m tests.crash.crash_matrix``: every action killed at every step, gone on with by everybody.
 
-For each action (commit, bulk insert, overwrites, abort, rollback, compaction, clustering, log compaction,
-clean, savepoint, restore, archiving, compaction of the archive's levels; with a metadata table building,
-rebuilding and dropping an index, and compaction of the metadata table) a table is made on which it has
-something to do. The action is killed at each of its steps (``crash_worker``), and from each state that it
+For each action (commit, bulk insert, overwrites, resize, abort, rollback, compaction, clustering, log
+compaction, clean, savepoint, restore, archiving, compaction of the archive's levels; with a metadata table
+building, rebuilding and dropping an index, and compaction of the metadata table) a table is made on which it
+has something to do. The action is killed at each of its steps (``crash_worker``), and from each state that it
 leaves behind go on: a writer, a reader, a compactor, a clusterer, a cleaner, an archiver, a log compactor,
 an indexer, a dropper and a compactor of the metadata table, each on a copy of its own, at once, while the
 dead process still looks alive. Then everybody comes, long after; now and then this recovery is killed as
@@ -312,6 +312,8 @@ def templates(run: Run) -> dict[str, tuple[str, Callable[[Path], object]]]:
         "archive_levels": ("archive", lambda path: _archivable(path, 1)),
         "insert_overwrite": ("overwrite", _spread),
         "truncate": ("truncate", _spread),
+        "resize": ("resize", _spread),
+        "upsert_resized": ("upsert_resized", _written),
         "delete_partition": ("delete_partition", _spread),
         **_indexed_templates(run),
     }
@@ -352,6 +354,8 @@ def _indexed_templates(run: Run) -> dict[str, tuple[str, Callable[[Path], object
         "bulk_insert_keys_indexed": ("bulk_insert", keyed),
         "bulk_insert_indexed": ("bulk_insert", lambda path: _written(path, **INDEXED)),
         "insert_overwrite_indexed": ("overwrite", lambda path: _spread(path, **INDEXED)),
+        "resize_indexed": ("resize", keyed),
+        "upsert_resized_indexed": ("upsert_resized", keyed),
         "truncate_indexed": ("truncate", lambda path: _spread(path, **INDEXED)),
         "delete_partition_indexed": ("delete_partition", lambda path: _spread(path, **INDEXED)),
         "roll_back_indexed": ("roll_back", lambda path: _dead_writer(path, run, **INDEXED)),

@@ -108,6 +108,19 @@ def bulk_insert(path: str) -> str:
         return txn.commit().status
 
 
+def resize(path: str) -> None:
+    _small(path).resize(3)
+
+
+def upsert_resized(path: str) -> str:
+    """A micro-batch that is routed anew, since the table is resized before its commit."""
+    table = _small(path)
+    with table.begin("upsert", guard=GUARD) as txn:
+        txn.write(rows("new", 9))
+        _small(path).resize(3)
+        return txn.commit().status
+
+
 def overwrite(path: str) -> str:
     """An overwrite of one partition that is made again, since a compaction is planned beside it."""
     table = _small(path)
@@ -233,6 +246,7 @@ ACTIONS = {
     "drop_vector_index": lambda path: serviced(path).drop_index("v"),
     "tend_vector_indexes": lambda path: serviced(path).run_services("vectors"),
     "create": create, "upsert": upsert, "bulk_insert": bulk_insert, "abort": abort,
+    "resize": resize, "upsert_resized": upsert_resized,
     "overwrite": overwrite, "truncate": truncate, "delete_partition": delete_partition,
     "roll_back": roll_back, "restore": restore, "recover": recover,
     "compact": lambda path: serviced(path).compact(),

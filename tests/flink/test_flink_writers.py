@@ -90,6 +90,29 @@ def test_a_job_stopped_with_a_savepoint_goes_on_with_another_parallelism(environ
     assert sorted(row["id"] for row in rows_of(tmp_path / "first")) == list(range(1, 4001))
 
 
+@pytest.mark.supports("Services", "resize: another number of buckets beside writers")
+def test_a_resize_between_checkpoints_and_before_a_restart_loses_no_row(environment, tmp_path):
+    flink = environment("300 ms", 1)
+    source = numbers(flink, "source", 4000, 1000)
+    sink = table(flink, "first", tmp_path / "first", ONE)
+    result = flink.execute_sql(f"INSERT INTO {sink} SELECT id, ts FROM {source}")
+    wait_for(lambda: result.outcomes)
+    mainstem.open_table(tmp_path / "first").resize(7)
+    place = result.get_job_client().stop_with_savepoint(False, str(tmp_path / "saved")).result()
+    result.wait(WAIT_MS)
+    before = sum(outcome.rows for outcome in result.outcomes)
+    assert before == len(rows_of(tmp_path / "first")), "staged for four buckets, committed to seven"
+    mainstem.open_table(tmp_path / "first").resize(2)
+    flink = environment("300 ms", 1, place)
+    source = numbers(flink, "source", 4000, 1000)
+    sink = table(
+        flink, "first", tmp_path / "first", ONE, **{"hoodie.bucket.index.num.buckets": "4"}
+    )
+    result = run(flink, f"INSERT INTO {sink} SELECT id, ts FROM {source}")
+    assert before + sum(outcome.rows for outcome in result.outcomes) == 4000
+    assert sorted(row["id"] for row in rows_of(tmp_path / "first")) == list(range(1, 4001))
+
+
 def test_a_savepoint_of_another_table_or_job_is_refused_before_a_table_is_made(environment, tmp_path):
     place, before = saved(environment, tmp_path, "first", 100_000)
 

@@ -46,3 +46,23 @@ def test_hudi_rs_reads_what_rounds_of_services_left_as_we_do(tmp_path: Path) -> 
                 assert rows == expected and found.num_rows == len(expected)
     assert {i.action for i in table.timeline()} == {"commit", "deltacommit", "clean"}
     assert len(table.timeline()) < 14
+
+
+@pytest.mark.supports("Services", "resize: another number of buckets beside writers")
+def test_hudi_rs_reads_a_table_that_was_given_more_buckets_and_fewer(tmp_path: Path) -> None:
+    table = mainstem.create_table(
+        tmp_path / "t", SCHEMA, record_key="id", ordering="ts", partition_by="p", buckets=2, properties=OFTEN
+    )
+    expected = {}
+    for ts, buckets in enumerate((5, 3, 1)):
+        for keys in (range(20), range(15, 30)):
+            ids, parts = [f"k{k}" for k in keys], ["ab"[k % 2] for k in keys]
+            table.upsert(pa.table({"id": ids, "p": parts, "ts": [ts] * len(ids)}, SCHEMA))
+            expected |= dict.fromkeys(ids, ts)
+        table.resize(buckets)
+        for _ in range(2):
+            theirs, error = read(tmp_path / "t")
+            assert theirs is not None, error
+            found = dict(zip(theirs["id"].to_pylist(), theirs["ts"].to_pylist(), strict=True))
+            assert found == expected and theirs.num_rows == len(expected)
+            table.upsert(pa.table({"id": ["k7"], "p": ["b"], "ts": [ts]}, SCHEMA))

@@ -102,10 +102,10 @@ def services(
 
 @contextmanager
 def command(
-    name: str, *more: str, stops: tuple[str, ...] = (), given: dict[str, str] = OPTIONS
+    name: str, *more: str, stops: tuple[str, ...] = (), given: dict[str, str] = OPTIONS, first: str = ""
 ) -> Iterator[subprocess.Popen]:
     options = [part for key, value in given.items() for part in ("-o", f"{key}={value}")]
-    start = ["-c", STOPS, *stops] if stops else ["-m", "mainstem"]
+    start = ["-c", first + STOPS, *stops] if stops else ["-m", "mainstem"]
     process = subprocess.Popen(
         [sys.executable, *start, name, *more, *options],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -172,6 +172,27 @@ def test_a_log_compaction_is_killed_in_the_middle_and_another_process_finishes_i
     assert content(table) == [(f"k{k}", 9) for k in range(8)]
     assert all(run.error is None for run in table.run_services(if_due=False))
     assert content(table) == [(f"k{k}", 9) for k in range(8)]
+
+
+@pytest.mark.supports("Services", "resize: another number of buckets beside writers")
+def test_a_resizer_that_stands_still_in_its_last_round_holds_writers_up_until_it_counts_as_dead(table):
+    closed = "from mainstem.services import resizing\nresizing._OPEN_ROUNDS = 0\n"
+    files = ("upload", r"^(?!\.hoodie).*parquet$")
+    with command("resize", table.path, "--buckets", "5", stops=files, first=closed) as stopped:
+        assert stopped.stdout.readline() == "stopping\n"
+        os.waitpid(stopped.pid, os.WUNTRACED)
+        commit(table, 8, 3)
+        assert content(table) == [(f"k{k}", 10) for k in range(8)]
+        stopped.send_signal(signal.SIGCONT)
+        _, complaints = stopped.communicate(timeout=120)
+        assert stopped.returncode != 0 and "rolled" in complaints
+    assert content(table) == [(f"k{k}", 10) for k in range(8)]
+    with command("resize", table.path, "--buckets", "5", given=LIVING) as other:
+        said, complaints = other.communicate(timeout=120)
+    assert "2 buckets became 5, 8 rows" in said, complaints
+    commit(table, 11, 2)
+    assert content(table) == [(f"k{k}", 12) for k in range(8)]
+    assert all(run.error is None for run in table.run_services(if_due=False))
 
 
 @pytest.fixture

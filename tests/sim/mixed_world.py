@@ -30,6 +30,7 @@ from mainstem.timeline.commit_metadata import WriteStat, schema_text
 from mainstem.truetime.instant_times import InstantTimes
 from mainstem.truetime.seams import Seams
 from mainstem.writers.append import BucketAppender
+from mainstem.writers.write_spec import WriteSpec
 from tests.sim.compactor import Compactor
 from tests.sim.oracle import Intent
 from tests.sim.sim_storage import Disk
@@ -111,12 +112,17 @@ class Mixed(Tables):
             except OSError:
                 ctx.heartbeats.leave(instant)
                 raise
+        spec = self._java_spec(table, spec)
         try:
             self._java_write(process, table, replace(spec, instant=instant))
         finally:
             ctx.heartbeats.leave(instant)
         storage.delete(paths.heartbeat(instant))
         storage.delete_tree(paths.marker_folder(instant))
+
+    def _java_spec(self, table: Table, spec: WriteSpec) -> WriteSpec:
+        """What it writes by, once its request is there."""
+        return spec
 
     def _java_write(self, process: Process, table: Table, spec) -> None:
         storage, instant = table.opened.seams.storage, spec.instant

@@ -288,7 +288,7 @@ class CommitOnDisk:
     @property
     def is_service(self) -> bool:
         """Whether it only arranged rows that others wrote."""
-        return self.operation in ("COMPACT", "LOG_COMPACT", "CLUSTER")
+        return self.operation in ("COMPACT", "LOG_COMPACT", "CLUSTER", "BUCKET_RESCALE")
 
 
 def commit_on_disk(requested: str, completion: str, action: str, data: bytes) -> CommitOnDisk:

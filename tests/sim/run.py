@@ -31,6 +31,7 @@ from tests.sim.overwrite_world import Overwrites, RestoredOverwrites
 from tests.sim.placed_overwrite_world import PlacedOverwrites
 from tests.sim.placed_world import Placed, PlacedClustered, PlacedIndexed, PlacedServices
 from tests.sim.publishers import Publishers
+from tests.sim.resize_world import ResizedMixed, ResizedServices, ResizedSinks, Resizes
 from tests.sim.restore_world import Restores
 from tests.sim.services_world import Services
 from tests.sim.simulation import BODIES, Result, Simulation
@@ -68,6 +69,10 @@ SCENARIOS: dict[str, type[Simulation]] = {
     "placed-services": PlacedServices,
     "placed-clustered": PlacedClustered,
     "publishers": Publishers,
+    "resized-mixed": ResizedMixed,
+    "resized-services": ResizedServices,
+    "resized-sinks": ResizedSinks,
+    "resizes": Resizes,
     "restores": Restores,
     "services": Services,
     "sinks": Sinks,
@@ -169,7 +174,8 @@ class Search:
             f"{total.compactions} compactions, {total.log_compactions} log compactions,"
             f" {total.clusterings} clusterings,"
             f" {total.cleans} cleans, {total.savepoints} savepoints, {total.restores} restores,"
-            f" {total.archived} instants archived\n"
+            f" {total.archived} instants archived, {total.resizes} resizes,"
+            f" {total.routed} transactions routed anew\n"
             f"{len(self.failures)} violations"
         )
 

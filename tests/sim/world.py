@@ -206,6 +206,8 @@ class Counts:
     savepoints: int = 0
     restores: int = 0
     archived: int = 0  # instants
+    resizes: int = 0
+    routed: int = 0  # transactions whose rows went to other buckets
     virtual_ms: float = 0.0
 
     def add(self, other: Counts) -> None:

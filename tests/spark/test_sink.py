@@ -352,6 +352,31 @@ def test_write_stream_commits_every_batch_once_and_numbers_it(spark: SparkSessio
     assert len(_rows(tmp_path / "t")) >= 20 * len(batches)
 
 
+@pytest.mark.supports("Services", "resize: another number of buckets beside writers")
+def test_a_resize_in_mid_stream_loses_no_row_of_it(spark: SparkSession, tmp_path: Path) -> None:
+    outcomes: list[str] = []
+    path, resized, seen = str(tmp_path / "t"), threading.Event(), threading.Event()
+
+    def note(batch: int, outcome: mainstem.Outcome) -> None:
+        outcomes.append(outcome.status)
+        if batch == 1:
+            mainstem.open_table(path).resize(7)
+            resized.set()
+        elif batch >= 3:
+            seen.set()
+
+    query = ms.write_stream(
+        _rate(spark), path, options={**OPTIONS, **EXECUTORS}, checkpoint=str(tmp_path / "c"),
+        trigger="50 milliseconds", query_name="ours", on_outcome=note,
+    )  # fmt: skip
+    assert seen.wait(90), query.exception()
+    query.stop()
+    assert resized.is_set() and set(outcomes) == {"committed"}
+    found = [row["id"] for row in _rows(path)]
+    assert found == list(range(len(found))) and len(found) >= 20 * len(outcomes)
+    assert mainstem.open_table(path).config.buckets == 7
+
+
 @pytest.mark.versions
 def test_a_replayed_batch_of_the_streaming_data_source_is_skipped(
     spark: SparkSession, tmp_path: Path

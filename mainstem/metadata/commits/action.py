@@ -8,6 +8,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -48,6 +49,8 @@ class FileChanges:
     schemas: Callable[[], Iterable[str]] = field(default=tuple, compare=False, repr=False)
     written: Mapping[str, Sequence[WrittenRows]] = field(default_factory=dict, compare=False, repr=False)
     show: Callable[[], object] = field(default=tuple, compare=False, repr=False)
+    #: of a resize: (record keys, file name) -> mask of those that were in another file group; None: any write
+    moved_keys: Callable[[pa.Array, str], np.ndarray] | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def of_stats(

@@ -132,11 +132,32 @@ def groups_of_partition(action: Action, data_partition: str, there: set[str]) ->
 
 
 def _keyed(action: Action, partitions: Sequence[str]) -> Iterator[tuple[Place, list[pa.ChunkedArray]]]:
+    if action.changes.moved_keys is not None:
+        yield from _moved(action, partitions)
+        return
     for (data_partition, name), found in action.new_rows.items():
         if data_partition in partitions and found:
             group = paths.file_id_of(name)
             assert group is not None
             yield Place(data_partition, group, action.instant), [_keys(rows.table, name) for rows in found]
+
+
+def _moved(action: Action, partitions: Sequence[str]) -> Iterator[tuple[Place, list[pa.ChunkedArray]]]:
+    """Of a resize, the keys that have another file group than before."""
+    moved_keys = action.changes.moved_keys
+    assert moved_keys is not None
+    for data_partition, name in action.changes.files():
+        if data_partition not in partitions:
+            continue
+        found = []
+        for batch in action.batches(data_partition, name, [KEY_COLUMN]):
+            keys = _keys(batch, name).cast(pa.string()).combine_chunks()
+            keys = keys if isinstance(keys, pa.Array) else pa.concat_arrays(keys.chunks)
+            found.append(pa.chunked_array([keys.filter(pa.array(moved_keys(keys, name)))]))
+        group = paths.file_id_of(name)
+        assert group is not None
+        if any(map(len, found)):
+            yield Place(data_partition, group, action.instant), found
 
 
 def _keys(batch: pa.Table, name: str) -> pa.ChunkedArray:
@@ -173,8 +194,8 @@ def _cut(rows: KeyedRows, group: np.ndarray, kept: np.ndarray) -> Iterator[tuple
 
 
 def secondary_index_rows(action: Action, partition: str, groups: tuple[str, ...]) -> Iterator[GroupRows]:
-    """Pairs of value and key for a secondary index."""
-    if not action.changes.new_keys:
+    """Pairs of value and key for a secondary index; a resize leaves them as they are."""
+    if not action.changes.new_keys or action.changes.moved_keys is not None:
         return
     column = secondary_column(action, partition)
     version = action.definitions.secondary_version(partition)

@@ -2,8 +2,9 @@
 
 Deletes are read from all of a group's log files of the range, in every slice: a compaction in between
 carries rows over, but not deletes. If a file group was replaced within the range, its whole partition is
-one unit, because its rows may live on in other groups. An overwrite (a delta commit of base files,
-``writers.overwriting``) deletes what completed before it was requested and is not written anew.
+one unit, because its rows may live on in other groups; so it is if the table was resized. An overwrite (a
+delta commit of base files, ``writers.overwriting``) deletes what completed before it was requested and is not
+written anew.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from mainstem.readers.planning.table_state import TableState
 from mainstem.readers.queries.snapshot import make_split
 from mainstem.readers.rows.split import ReadSpec, Split
 from mainstem.storage import paths
-from mainstem.timeline.commit_metadata import OVERWRITES
+from mainstem.timeline.commit_metadata import OVERWRITES, RESIZED_KEY
 
 _PLAIN_GENERATORS = ("SIMPLE", "COMPLEX", "NON_PARTITION")
 
@@ -91,6 +92,8 @@ class _Planner:
         found = []
         for requested, completion in sorted(self.window.instants.items(), key=lambda pair: pair[1]):
             metadata = self.state.metadata(requested)
+            if metadata is not None and RESIZED_KEY in metadata.extra:
+                self.whole.update(metadata.stats)
             if metadata is not None and metadata.operation.upper() not in SERVICES:
                 found.append((requested, completion, metadata))
                 self.whole.update(metadata.replaced)

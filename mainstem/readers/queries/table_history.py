@@ -40,7 +40,7 @@ SCHEMA = pa.schema([
 ])  # fmt: skip
 _WRITES = frozenset((COMMIT, DELTACOMMIT, REPLACECOMMIT))
 # They write rows anew that others wrote.
-_REWRITES = frozenset(("COMPACT", "LOG_COMPACT", "CLUSTER"))
+_REWRITES = frozenset(("COMPACT", "LOG_COMPACT", "CLUSTER", "BUCKET_RESCALE"))
 
 
 def table_history(

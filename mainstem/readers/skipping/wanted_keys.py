@@ -20,7 +20,7 @@ from mainstem.layout.buckets import bucket_ids, file_id_bucket
 from mainstem.layout.foreign_tables import made_here
 from mainstem.layout.key_generator import COMPLEX, KeyGenerator
 from mainstem.layout.keys import value_texts
-from mainstem.layout.properties import TableConfig
+from mainstem.layout.properties import TableConfig, load_config
 from mainstem.limits import WANTED_KEYS_MAX
 from mainstem.merge.rules import KEY_COLUMN
 from mainstem.options.placing import BUCKET_ENGINE, INDEX_TYPE
@@ -88,14 +88,17 @@ def wanted_buckets(keys: pa.Array | None, config: TableConfig, storage: Storage)
     """Buckets of these keys; None if the table does not determine how keys map to buckets.
 
     A table created by mainstem has its bucket count in the properties from the start, and every engine uses
-    it. For other tables each writer is configured with the count, and a reader cannot know it.
+    it. For other tables each writer is configured with the count, and a reader cannot know it. If the table
+    was resized, rows may lie by any count that it had: the query's view may be of before it or of after it.
+    The properties are read for this, after the view was: a resize is announced there before it completes.
     """
     if keys is None or not _is_bucketed(config) or config.buckets is None:
         return None
     if not made_here(storage, config):
         return None
-    found = bucket_ids(keys, buckets=config.buckets, hash_fields=config.hash_fields, parts=None)
-    return frozenset(found.tolist())
+    counts = sorted(config.every_buckets | load_config(storage).every_buckets)
+    found = (bucket_ids(keys, buckets=n, hash_fields=config.hash_fields, parts=None) for n in counts)
+    return frozenset(number for each in found for number in each.tolist())
 
 
 def _is_bucketed(config: TableConfig) -> bool:

@@ -45,7 +45,7 @@ from mainstem.writers.context import WriterContext
 
 _NAMES = ("engine", "metric", "clusters", "embedding")
 
-_SERVICES = ("COMPACT", "LOG_COMPACT", "CLUSTER")
+_SERVICES = ("COMPACT", "LOG_COMPACT", "CLUSTER", "BUCKET_RESCALE")
 _COUNTS = ("numWrites", "numDeletes")
 
 LOST = "lost"
