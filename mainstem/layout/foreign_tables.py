@@ -7,7 +7,7 @@ sample of the keys.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 import pyarrow as pa
@@ -26,10 +26,12 @@ from mainstem.layout.properties import (
     TableConfig,
     parsed_config,
 )
+from mainstem.layout.stored_bucket_rules import put_first_rules, stored_rules
 from mainstem.limits import LOCK_FILE_BYTES_MAX, PROPERTIES_BYTES_MAX, TIMELINE_FILE_BYTES_MAX
 from mainstem.merge.rules import merge_rules
 from mainstem.options.placing import (
     BUCKET_ENGINE,
+    BUCKET_EXPRESSIONS,
     BUCKETS,
     HASH_FIELD,
     INDEX_TYPE,
@@ -52,22 +54,27 @@ _KEY = META_FIELDS[2]
 _SHAPES = {FIELD_PREFIXED: "'field:value'", VALUE_ONLY: "'value'"}
 
 
-def check_buckets(storage: Storage, config: TableConfig) -> int:
-    """The bucket count to write with; ``config`` already includes what the caller gave.
+def check_buckets(storage: Storage, config: TableConfig) -> Mapping[str, str]:
+    """What completes ``config``, which already includes what the caller gave, to the bucket counts to write
+    with: those of the table's file, where it has one (``stored_bucket_rules``).
 
     Raises ``Invalid`` if the count is unknown or does not fit the table's files, and ``Unsupported`` for
     a table with replaced file groups or with another index than the simple bucket index.
     """
-    count = config.buckets
-    if count is None:
+    ours = config.buckets is not None and made_here(storage, config)
+    told = {} if ours and config.bucket_rules is None else stored_rules(storage, config)
+    config = config.completed_by(told)
+    if config.buckets is None:
         _check_index(storage, config)
         raise Invalid(
             f"the table does not say its bucket count: give {BUCKETS} as all its writers do (Spark's"
             " default is 256, Flink's is 4). A wrong count would double rows",
             table=storage.base,
         )
-    if made_here(storage, config):
-        return count
+    if ours:
+        if not told and config.bucket_rules is not None:
+            put_first_rules(storage, config.bucket_rules)  # whoever made the table died before
+        return told
     for instant in load_timeline(storage).instants:
         if instant.comparable_action == REPLACECOMMIT:
             raise Unsupported(
@@ -75,8 +82,8 @@ def check_buckets(storage: Storage, config: TableConfig) -> int:
                 " replaced, and non-blocking writers append to the replaced ones (apache/hudi#19793)",
                 table=storage.base,
             )
-    _check_files(storage, config, count)
-    return count
+    _check_files(storage, config)
+    return told
 
 
 def check_key_index(storage: Storage, config: TableConfig, index: KeyIndex, *, told: bool) -> None:
@@ -186,10 +193,12 @@ def _index_of(storage: Storage, config: TableConfig) -> str:
     return "another index (SIMPLE or BLOOM if Spark wrote it, FLINK_STATE if Flink did; Hudi stores no name)"
 
 
-def _check_files(storage: Storage, config: TableConfig, count: int) -> None:
-    sampled = 0
+def _check_files(storage: Storage, config: TableConfig) -> None:
+    sampled, rules = 0, config.bucket_rules
     for listing in list_partitions(storage, partitioned=bool(config.partition_fields)):
         owners: dict[int, str] = {}
+        count = (config.buckets or 0) if rules is None else rules.count(listing.partition)
+        told = BUCKETS if rules is None else BUCKET_EXPRESSIONS
         for name in listing.names:
             parsed = paths.parse_log_name(name) or paths.parse_base_name(name)
             if parsed is None:
@@ -200,7 +209,7 @@ def _check_files(storage: Storage, config: TableConfig, count: int) -> None:
                 raise _other_index(storage, config, parsed.file_id, path)
             if bucket >= count:
                 raise Invalid(
-                    f"file id {parsed.file_id!r} does not fit {BUCKETS}={count}: expected eight digits"
+                    f"file id {parsed.file_id!r} does not fit {told}={count}: expected eight digits"
                     f" below {count} in front; the table has another bucket count (file {path})",
                     table=storage.base,
                 )
@@ -313,7 +322,7 @@ def _check_keys(
                 f"record key {key!r} hashes to bucket {found[wrong[0]]} of {count} over"
                 f" {list(config.hash_fields)}, but lies in bucket {bucket} (file {path}): the bucket"
                 " count, the hash fields or the index of the table differ from these. Nothing was written;"
-                f" give the {BUCKETS} and {HASH_FIELD} of its other writers",
+                f" give the {BUCKETS}, {BUCKET_EXPRESSIONS} and {HASH_FIELD} of its other writers",
                 table=storage.base,
             )
     return checked

@@ -15,12 +15,15 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from mainstem.errors import CorruptTable, Invalid, Unsupported
 from mainstem.formats.java_properties import format_properties, parse_properties
+from mainstem.layout.bucket_rules import BucketRules
 from mainstem.limits import PROPERTIES_BYTES_MAX
 from mainstem.merge import modes
 from mainstem.options.locks import FOLDER, PLACE_KEYS, PROVIDER
 from mainstem.options.metadata import AUTO_DELETE, COLUMN_STATS, METADATA, PARTITIONS, PARTITIONS_INFLIGHT
 from mainstem.options.placing import (
     BUCKET_ENGINE,
+    BUCKET_EXPRESSIONS,
+    BUCKET_RULE,
     BUCKETS,
     CONSISTENT_TIMESTAMP,
     ENCODING_VALIDATION,
@@ -120,7 +123,7 @@ DECISIVE = (
     PAYLOAD_CLASS, HIVE_STYLE,
     URL_ENCODE,
     DROP_PARTITION_COLUMNS, POPULATE_META_FIELDS,
-    BASE_FILE_FORMAT, TIMEZONE, BUCKETS, HASH_FIELD, INDEX_TYPE,
+    BASE_FILE_FORMAT, TIMEZONE, BUCKETS, BUCKET_EXPRESSIONS, HASH_FIELD, INDEX_TYPE,
     BUCKET_ENGINE, PROVIDER, FOLDER, *PLACE_KEYS,
     CDC_ENABLED, TIMELINE_PATH, SLASH_DATES, CONSISTENT_TIMESTAMP,
     KEY_ENCODING, NEW_ENCODING,
@@ -280,6 +283,17 @@ class TableConfig:
         return int(text)
 
     @property
+    def bucket_rules(self) -> BucketRules | None:
+        """How many buckets each partition has; None: all have ``buckets``, or that is unknown.
+
+        Raises ``Invalid`` and ``Unsupported`` for rules that cannot be followed.
+        """
+        text = BUCKET_EXPRESSIONS.read(self.raw)
+        if not text or self.buckets is None:
+            return None
+        return BucketRules.of(text, BUCKET_RULE.read(self.raw), self.buckets)
+
+    @property
     def hash_fields(self) -> tuple[str, ...]:
         return self._fields(HASH_FIELD) or self.record_key
 
@@ -317,7 +331,8 @@ class TableConfig:
         """
         silent: dict[str, str] = {
             key: given[key]
-            for key in (BUCKETS, HASH_FIELD, INDEX_TYPE, BUCKET_ENGINE, SLASH_DATES, KEY_ENCODING,
+            for key in (BUCKETS, BUCKET_EXPRESSIONS, *BUCKET_RULE.names, HASH_FIELD, INDEX_TYPE,
+                        BUCKET_ENGINE, SLASH_DATES, KEY_ENCODING,
                         NEW_ENCODING, ENCODING_VALIDATION, CONSISTENT_TIMESTAMP, *TIME_OPTIONS)
             if key in given and not self._get(key)
         }
@@ -412,6 +427,7 @@ class TableConfig:
                     table=table,
                 )
         modes.partial_update_mode(self.raw)  # refuses an unknown mode
+        _ = self.bucket_rules  # refuses rules that cannot be followed
         if self.version == 8:
             self._check_version_8(table)
         if not self.record_key:

@@ -10,6 +10,7 @@ from mainstem.options.families import TIME_PARTITIONS, TIME_PARTITIONS_OLD
 
 _TABLE = "layout.properties"
 _KEYS = "layout.key_generator"
+_RULES = "layout.bucket_rules"
 
 #: what jobs call them
 RECORD_KEY_OPTION = "hoodie.datasource.write.recordkey.field"
@@ -135,15 +136,14 @@ BUCKET_ENGINE = Choice(
     says="Tables whose bucket counts change are not written: Hudi has none beside concurrent writers.",
 )  # fmt: skip
 BUCKET_EXPRESSIONS = Text(
-    "hoodie.bucket.index.partition.expressions", read_by="flink",
-    says="Bucket counts per partition are refused; give one count for all.",
+    "hoodie.bucket.index.partition.expressions", like="expression,count;...", table=True, read_by=_RULES,
+    says="Bucket counts of partitions: of the first expression that is found in the path.",
 )  # fmt: skip
 BUCKET_RULE = Text(
-    "hoodie.bucket.index.partition.rule",
-    "regex",
-    read_by="flink",
-    says="No effect: there are no expressions.",
-)
+    "hoodie.bucket.index.partition.rule.type", "regex", like="regex", table=True,
+    aliases=("hoodie.bucket.index.partition.rule",), read_by=_RULES,
+    says="What these expressions are; Hudi has one kind.",
+)  # fmt: skip
 VECTOR_COLUMNS = Text(
     "hoodie.vector.columns", like="column:dimension,...", read_by="flink",
     says="For a new table: which arrays are vectors. In a base file's footer: which columns are vectors.",

@@ -8,8 +8,8 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
-from mainstem.layout.buckets import bucket_ids
 from mainstem.layout.schema_fit import arrow_user_schema, fit_batch
+from mainstem.writers.encode_rows import buckets_of
 from mainstem.writers.write_spec import WriteSpec
 from mainstem.writers.write_task import write_task
 
@@ -68,7 +68,11 @@ def _schema(text: str) -> pa.Schema:
 def bucket_numbers(spec: WriteSpec, batch: pa.RecordBatch) -> np.ndarray:
     """Hudi's bucket of each row, int32."""
     names = list(dict.fromkeys(spec.keys.key_fields))
+    if spec.bucket_rules is not None:
+        names = list(dict.fromkeys([*names, *spec.keys.partition_fields]))
     table = pa.Table.from_batches([batch]).select(names)
     rows = fit_batch(table, _schema(spec.user_schema), required=names, table=spec.base)
     keys = spec.keys.record_keys(rows)
-    return bucket_ids(keys.texts, buckets=spec.buckets, hash_fields=spec.hash_fields, parts=keys.parts)
+    if spec.bucket_rules is None:
+        return buckets_of(spec, keys, np.zeros(0, np.int64), [])[0]
+    return buckets_of(spec, keys, *spec.keys.partitions(rows))[0]

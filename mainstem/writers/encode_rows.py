@@ -133,8 +133,8 @@ class BucketEncoder:
         spec = self.spec
         if spec.operation != DELETE:
             spec.keys.check_for_java(keys, spec.hash_fields)
-        buckets = bucket_ids(keys.texts, buckets=spec.buckets, hash_fields=spec.hash_fields, parts=keys.parts)
-        return codes, partitions, buckets, spec.buckets
+        buckets, width = buckets_of(spec, keys, codes, partitions)
+        return codes, partitions, buckets, width
 
     def cut(
         self,
@@ -264,6 +264,18 @@ class BucketEncoder:
         ]
         fields = [pa.field(name, column.type) for name, column in zip(META_FIELDS, meta, strict=True)]
         return pa.table([*meta, *rows.columns], schema=pa.schema([*fields, *rows.schema]))
+
+
+def buckets_of(
+    spec: WriteSpec, keys: KeyColumns, codes: np.ndarray, partitions: list[str]
+) -> tuple[np.ndarray, int]:
+    """For each row its bucket, int32, and a number that none reaches. ``codes``: each row's partition."""
+    counts: int | np.ndarray = spec.buckets
+    width = spec.buckets
+    if spec.bucket_rules is not None:
+        each = spec.bucket_rules.counts(partitions)
+        counts, width = each[codes], int(each.max(initial=1))
+    return bucket_ids(keys.texts, buckets=counts, hash_fields=spec.hash_fields, parts=keys.parts), width
 
 
 def _either(one: np.ndarray | None, other: np.ndarray | None) -> np.ndarray | None:

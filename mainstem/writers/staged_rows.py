@@ -182,7 +182,10 @@ def table_identity(storage: Storage, random: Randomness) -> str:
 
 def table_mark(spec: WriteSpec, identity: str) -> str:
     """What staged rows and the table must agree on: where each row's key puts it."""
-    decisive = json.dumps([identity, spec.buckets, spec.hash_fields, asdict(spec.keys)], sort_keys=True)
+    decided = [identity, spec.buckets, spec.hash_fields, asdict(spec.keys)]
+    if spec.bucket_rules is not None:
+        decided.append(spec.bucket_rules.expressions)
+    decisive = json.dumps(decided, sort_keys=True)
     return hashlib.sha256(decisive.encode()).hexdigest()[:16]
 
 

@@ -32,6 +32,7 @@ from tests.sim.placed_overwrite_world import PlacedOverwrites
 from tests.sim.placed_world import Placed, PlacedClustered, PlacedIndexed, PlacedServices
 from tests.sim.publishers import Publishers
 from tests.sim.restore_world import Restores
+from tests.sim.ruled_world import Ruled
 from tests.sim.services_world import Services
 from tests.sim.simulation import BODIES, Result, Simulation
 from tests.sim.sink_world import Sinks
@@ -69,6 +70,7 @@ SCENARIOS: dict[str, type[Simulation]] = {
     "placed-clustered": PlacedClustered,
     "publishers": Publishers,
     "restores": Restores,
+    "ruled": Ruled,
     "services": Services,
     "sinks": Sinks,
     "tables": Tables,
