@@ -45,6 +45,7 @@ from mainstem.options.placing import (
     TIME_OUTPUT_ZONE,
     TIME_ZONE,
     URL_ENCODE,
+    uses_rings,
 )
 from mainstem.options.services import LAYOUT_STRATEGY, SORT_COLUMNS
 from mainstem.options.tables import (
@@ -288,7 +289,8 @@ def new_properties(
         PROVIDER: default_provider(local),
         # Java's Spark writers take these as defaults from the table: a job without special options
         # then writes beside us instead of rolling us back, upgrading or building metadata.
-        CONCURRENCY: NBCC if BUCKETS in placing else OCC,
+        # Java takes the first for fixed buckets only.
+        CONCURRENCY: NBCC if BUCKETS in placing and not uses_rings(placing) else OCC,
         METADATA: "false",
         AUTO_UPGRADE: "false",
         **(_LOOKED_FOR_OFTEN if given.get(PROVIDER, default_provider(local)) == FILE_SYSTEM else {}),
@@ -327,7 +329,8 @@ def _placing(given: Mapping[str, str], buckets: int | None, version: int, local:
     index = key_index(given)
     if index is None:
         count = BUCKETS.read(given if buckets is None else {BUCKETS: str(buckets)})
-        placing: dict[str, str] = {INDEX_TYPE: "BUCKET", BUCKET_ENGINE: "SIMPLE", BUCKETS: str(count)}
+        engine = BUCKET_ENGINE.read(given)
+        placing: dict[str, str] = {INDEX_TYPE: "BUCKET", BUCKET_ENGINE: engine, BUCKETS: str(count)}
         rules = BUCKET_EXPRESSIONS.read(given)
         if rules and version == 8:
             raise Unsupported(

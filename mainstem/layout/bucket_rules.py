@@ -100,8 +100,8 @@ def _compiled(expression: str) -> re.Pattern[str]:
         if piece is None:
             raise Unsupported(
                 f"{BUCKET_EXPRESSIONS}: {expression!r} has {expression[at : at + 8]!r} at {at}, which Java"
-                " may read differently; use plain characters, \\d \\w \\s and their opposites, classes such as"
-                " [0-9_], groups, | and * + ? {n}"
+                " may read differently; use plain characters, \\d \\w \\s and their opposites, classes such"
+                " as [0-9_], groups, | and * + ? {n}"
             )
         at = piece.end()
     try:

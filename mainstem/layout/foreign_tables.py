@@ -17,6 +17,7 @@ from mainstem.errors import CorruptTable, Invalid, Unsupported
 from mainstem.formats.avro_schema import META_FIELDS
 from mainstem.formats.log_file import BlockKind, read_blocks
 from mainstem.layout.buckets import bucket_ids, file_id_bucket
+from mainstem.layout.hash_rings import ring_hashes
 from mainstem.layout.key_index import KeyIndex
 from mainstem.layout.partitions import list_partitions
 from mainstem.layout.properties import (
@@ -27,6 +28,7 @@ from mainstem.layout.properties import (
     parsed_config,
 )
 from mainstem.layout.stored_bucket_rules import put_first_rules, stored_rules
+from mainstem.layout.stored_rings import newest_ring
 from mainstem.limits import LOCK_FILE_BYTES_MAX, PROPERTIES_BYTES_MAX, TIMELINE_FILE_BYTES_MAX
 from mainstem.merge.rules import merge_rules
 from mainstem.options.placing import (
@@ -65,7 +67,8 @@ def check_buckets(storage: Storage, config: TableConfig) -> Mapping[str, str]:
     told = {} if ours and config.bucket_rules is None else stored_rules(storage, config)
     config = config.completed_by(told)
     if config.buckets is None:
-        _check_index(storage, config)
+        if not config.uses_rings:
+            _check_index(storage, config)
         raise Invalid(
             f"the table does not say its bucket count: give {BUCKETS} as all its writers do (Spark's"
             " default is 256, Flink's is 4). A wrong count would double rows",
@@ -74,6 +77,9 @@ def check_buckets(storage: Storage, config: TableConfig) -> Mapping[str, str]:
     if ours:
         if not told and config.bucket_rules is not None:
             put_first_rules(storage, config.bucket_rules)  # whoever made the table died before
+        return told
+    if config.uses_rings:
+        _check_rings(storage, config)
         return told
     for instant in load_timeline(storage).instants:
         if instant.comparable_action == REPLACECOMMIT:
@@ -222,6 +228,41 @@ def _check_files(storage: Storage, config: TableConfig) -> None:
                 )
             if sampled < _SAMPLED_FILES:
                 sampled += _check_keys(storage, config, path, bucket, count)
+
+
+def _check_rings(storage: Storage, config: TableConfig) -> None:
+    """Check that the table's file groups are those of its rings, and a sample of the keys lies in them."""
+    sampled = 0
+    for listing in list_partitions(storage, partitioned=bool(config.partition_fields)):
+        ring = newest_ring(storage, listing.partition, config.history)
+        for name in listing.names:
+            parsed = paths.parse_log_name(name) or paths.parse_base_name(name)
+            if parsed is None:
+                continue
+            path = paths.in_partition(listing.partition, name)
+            if ring is None:
+                raise Invalid(
+                    f"{BUCKET_ENGINE}=CONSISTENT_HASHING, but partition {listing.partition!r} has rows and no"
+                    f" ring in {paths.rings_of(listing.partition)} (file {path}): the table has another"
+                    f" index, or {BUCKET_ENGINE}=SIMPLE. Give what its other writers do",
+                    table=storage.base,
+                )
+            node = ring.nodes.get(parsed.file_id)
+            if node is None or sampled >= _SAMPLED_FILES:
+                continue  # split or merged
+            for keys in _keys_of(storage, path):
+                keys = keys.slice(0, _SAMPLED_KEYS)
+                sampled += 1
+                found = ring.find(ring_hashes(keys, hash_fields=config.hash_fields, parts=None))
+                wrong = [at for at, its in enumerate(found.tolist()) if its != node]
+                if wrong:
+                    raise Invalid(
+                        f"record key {keys[wrong[0]].as_py()!r} belongs into file group"
+                        f" {ring.file_id(int(found[wrong[0]]))} by the ring {ring.instant} over"
+                        f" {list(config.hash_fields)}, but lies in {path}: give the {HASH_FIELD} of the"
+                        " table's other writers. Nothing was written",
+                        table=storage.base,
+                    )
 
 
 def check_key_encoding(storage: Storage, config: TableConfig) -> None:

@@ -38,6 +38,7 @@ from mainstem.options.placing import (
     SLASH_DATES,
     TIME_OPTIONS,
     URL_ENCODE,
+    uses_rings,
 )
 from mainstem.options.tables import (
     BASE_FILE_FORMAT,
@@ -294,6 +295,11 @@ class TableConfig:
         return BucketRules.of(text, BUCKET_RULE.read(self.raw), self.buckets)
 
     @property
+    def uses_rings(self) -> bool:
+        """Whether buckets are ranges of hashes (consistent hashing), whose file groups rings tell."""
+        return uses_rings(self.raw)
+
+    @property
     def hash_fields(self) -> tuple[str, ...]:
         return self._fields(HASH_FIELD) or self.record_key
 
@@ -405,7 +411,7 @@ class TableConfig:
         needs = (
             (TABLE_TYPE, self.table_type, (MERGE_ON_READ,)),
             (INDEX_TYPE, self._get(INDEX_TYPE).upper(), ("", *INDEX_TYPE.allowed)),
-            (BUCKET_ENGINE, self._get(BUCKET_ENGINE).upper(), ("", "SIMPLE")),
+            (BUCKET_ENGINE, self._get(BUCKET_ENGINE).upper(), ("", *BUCKET_ENGINE.allowed)),
             (MERGE_MODE, self.merge_mode, modes.MODES),  # CUSTOM: see merge/rules.py
             (KEY_GENERATOR, self.key_generator,
              ("SIMPLE", "COMPLEX", "NON_PARTITION", "TIMESTAMP", "CUSTOM")),
@@ -427,7 +433,12 @@ class TableConfig:
                     table=table,
                 )
         modes.partial_update_mode(self.raw)  # refuses an unknown mode
-        _ = self.bucket_rules  # refuses rules that cannot be followed
+        if self.bucket_rules is not None and self.uses_rings:  # rules that cannot be followed are refused
+            raise Invalid(
+                f"{BUCKET_EXPRESSIONS} and {BUCKET_ENGINE}=CONSISTENT_HASHING exclude each other: the ring of"
+                " a partition says how many buckets it has",
+                table=table,
+            )
         if self.version == 8:
             self._check_version_8(table)
         if not self.record_key:

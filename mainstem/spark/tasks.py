@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from mainstem.layout.schema_fit import arrow_user_schema, fit_batch
+from mainstem.layout.stored_rings import Rings
+from mainstem.storage.backends import storage_of
 from mainstem.writers.encode_rows import buckets_of
 from mainstem.writers.write_spec import WriteSpec
 from mainstem.writers.write_task import write_task
@@ -68,11 +70,14 @@ def _schema(text: str) -> pa.Schema:
 def bucket_numbers(spec: WriteSpec, batch: pa.RecordBatch) -> np.ndarray:
     """Hudi's bucket of each row, int32."""
     names = list(dict.fromkeys(spec.keys.key_fields))
-    if spec.bucket_rules is not None:
+    if spec.bucket_rules is not None or spec.rings is not None:
         names = list(dict.fromkeys([*names, *spec.keys.partition_fields]))
     table = pa.Table.from_batches([batch]).select(names)
     rows = fit_batch(table, _schema(spec.user_schema), required=names, table=spec.base)
     keys = spec.keys.record_keys(rows)
+    if spec.rings is not None:
+        rings = Rings(storage_of(spec.location), spec.buckets, spec.rings)
+        return buckets_of(spec, keys, *spec.keys.partitions(rows), rings)[0]
     if spec.bucket_rules is None:
         return buckets_of(spec, keys, np.zeros(0, np.int64), [])[0]
     return buckets_of(spec, keys, *spec.keys.partitions(rows))[0]

@@ -115,6 +115,7 @@ _VECTOR_FILE = re.compile(r"^([0-9a-f]{32})-([a-z0-9-]+\.[a-z]+)\Z")
 _DECIDED = re.compile(r"^([0-9]{1,18})-[0-9a-f]{32}-[0-9]\Z")
 _NO_PATH = re.compile(r"[\x00-\x1f\x7f\\]")  # control characters and Windows separators
 _TIME = re.compile(r"^[0-9]{17}\Z")
+_RING = re.compile(r"^([0-9]{14,17})\.hashing_meta\Z")
 _BUCKET_RULES = re.compile(r"^([0-9]{14,17})\.hashing_config\Z")
 
 
@@ -522,6 +523,22 @@ def inside(path: str, *, source: str) -> str:
             path=source,
         )
     return path
+
+
+def rings_of(partition: str) -> str:
+    """The folder with a partition's rings."""
+    return f"{CONSISTENT_HASHING}/{partition}" if partition else CONSISTENT_HASHING
+
+
+def ring(partition: str, time: str) -> str:
+    """The ring of a partition that the instant requested at ``time`` made."""
+    return f"{rings_of(partition)}/{time}.hashing_meta"
+
+
+def ring_time(name: str) -> str | None:
+    """The instant of a ring's file name; None for other names."""
+    found = _RING.match(name)
+    return found[1] if found else None
 
 
 def bucket_rules_time(name: str) -> str | None:

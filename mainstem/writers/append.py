@@ -25,6 +25,7 @@ import pyarrow as pa
 from mainstem.errors import CorruptTable, Invalid, MainstemError, RolledBack, Unavailable
 from mainstem.layout.buckets import file_id_bucket, nbcc_file_id
 from mainstem.layout.partitions import metafile_text, nested
+from mainstem.layout.stored_rings import Rings
 from mainstem.limits import MIB
 from mainstem.metadata.commits.written_rows import WrittenRows
 from mainstem.options.placing import URL_ENCODE
@@ -81,7 +82,8 @@ class BucketAppender:
         self._storage = storage
         self._spec = spec
         self._tokens = FileTokens(token)
-        self._encoder = BucketEncoder(spec, token.split("-", 1)[0])
+        self.rings = None if spec.rings is None else Rings(storage, spec.buckets, spec.rings)
+        self._encoder = BucketEncoder(spec, token.split("-", 1)[0], self.rings)
         self._logs: dict[tuple[str, int], OpenLog] = {}
         self._versions: dict[tuple[str, int], int] = {}
         self._file_ids = FileIds(storage, known_buckets)
@@ -319,7 +321,15 @@ class BucketAppender:
 
     def file_id(self, partition: str, bucket: int) -> str:
         """The file group of a bucket."""
+        if self.rings is not None:
+            return self.rings.of(partition).file_id(bucket)
         return self._file_ids(partition, bucket)
+
+    def bucket_of(self, partition: str, file_id: str) -> int | None:
+        """The bucket of a file group; None if it is that of none (any more)."""
+        if self.rings is not None:
+            return self.rings.of(partition).nodes.get(file_id)
+        return file_id_bucket(file_id)
 
     def _check_alive(self) -> None:
         """Raises if this writer was rolled back: nothing would remove the files that it creates now."""

@@ -20,7 +20,6 @@ from mainstem.errors import Invalid
 from mainstem.formats.avro_schema import META_FIELDS, avro_to_arrow
 from mainstem.formats.base_file import write_base_file
 from mainstem.formats.schema_resolution import project_to
-from mainstem.layout.buckets import file_id_bucket
 from mainstem.merge.file_slice import merge_slice
 from mainstem.merge.log_entries import DataRows, deleted_rows
 from mainstem.options.engines import SHUFFLE
@@ -152,7 +151,7 @@ class BulkInserter(BucketAppender):
         found: set[int] = set()
         for name in self._storage.names(partition):
             parsed = paths.parse_log_name(name) or paths.parse_base_name(name)
-            bucket = file_id_bucket(parsed.file_id) if parsed else None
+            bucket = self.bucket_of(partition, parsed.file_id) if parsed else None
             if parsed is not None and bucket is not None and parsed.instant != self._spec.instant:
                 found.add(bucket)
         return found

@@ -155,6 +155,12 @@ def staging_spec(storage: Storage, random: Randomness, spec: WriteSpec, schema: 
             " use upsert or insert",
             table=spec.base,
         )
+    if spec.rings is not None:
+        raise Unsupported(
+            "rows of a table under consistent hashing cannot be staged: its file groups may be split or"
+            " merged before their commit. Write it with mainstem from Python or Spark, or with Hudi's Flink",
+            table=spec.base,
+        )
     if spec.block_format != "avro":
         raise Unsupported(
             f"{BLOCK_FORMAT}={spec.block_format}: rows are staged before their commit's"

@@ -71,6 +71,7 @@ from mainstem.writers.outcome import ALREADY_COMMITTED, COMMITTED, EMPTY, OPERAT
 from mainstem.writers.placed_overwrites import HiddenGroups, PlacingOverwriter
 from mainstem.writers.placed_rows import KeyTaken, PlacingAppender
 from mainstem.writers.publish_with_metadata import publish_with_metadata
+from mainstem.writers.rings_meanwhile import RingsMeanwhile
 from mainstem.writers.rollback import (
     condemned,
     quietly_discard,
@@ -120,7 +121,8 @@ class _PassedBy(Exception):
 #: Why a commit is not published as it is. ``Overlap``: a bulk insert loses against it, an overwrite is made
 #: again after it; ``Moved``: other writers' schema has columns that it lacks. On a table without buckets,
 #: ``LookAgain``: others may have placed its keys, or replaced their file groups.
-Decision = FoundCommitted | Overlap | Moved | LookAgain
+#: ``Replaced``: under consistent hashing, its file groups were, or will be, split or merged.
+Decision = FoundCommitted | Overlap | Moved | LookAgain | Replaced
 
 
 class Transaction:
@@ -154,6 +156,8 @@ class Transaction:
         self._overlaps: Overlaps | None = None
         #: of a table without buckets, from the commit on
         self._meanwhile: KeysPlacedMeanwhile | None = None
+        #: under consistent hashing, from the commit on
+        self._rings: RingsMeanwhile | None = None
         self._seen: ActiveTimeline | None = None
         self._outcome: Outcome | None = None
         self._turns = Turns(ctx.base)
@@ -570,6 +574,11 @@ class Transaction:
         if self._spec.operation in OF_BASE_FILES and (stats or overwrites):
             check_one_base_file_each(stats, ctx.base, self.instant)
             self._overlaps = self._what_overlaps(stats)
+        if self._spec.rings is not None:
+            self._rings = RingsMeanwhile(ctx.seams.storage, self.instant, stats, self._spec.rings)
+            replaced = self._rings.find(ctx.publisher.timeline())
+            if replaced is not None and self._guard is None:
+                self._lose_rows(replaced)
         if self._overlaps is not None:
             other = self._overlaps.find(ctx.publisher.timeline())
             # With a guard, the other write may be this very micro-batch; the look under the lock tells.
@@ -659,6 +668,8 @@ class Transaction:
         for partition, file_id in overwriting.groups_without_rows(
             ctx.seams.storage, self._spec, stats, self._named, partitioned
         ):
+            if appender.rings is not None and appender.bucket_of(partition, file_id) is None:
+                continue  # it was split or merged
             appender.put_empty(partition, file_id)
         return [*self._task_stats, *appender.finish()]
 
@@ -744,6 +755,8 @@ class Transaction:
                     self._overtaken(other, stats)
                 case LookAgain():
                     stats = self._finished()
+                case Replaced() as replaced:
+                    self._lose_rows(replaced)
                 case Moved(text, announce):  # again, with the columns that others added
                     rounds += 1
                     self._spec = with_schema(self._spec, text)
@@ -770,7 +783,7 @@ class Transaction:
                 prepared=prepared,
                 decide=self._may_complete,
                 settle=lambda others: self._settle([sink, *others]),
-                carries=self._guard is None and self._overlaps is None and self._meanwhile is None,
+                carries=self._may_be_carried,
             )
         except BaseException:
             with suppress(OSError):
@@ -778,6 +791,12 @@ class Transaction:
             raise
         finally:
             delete_quietly(ctx.seams.storage, prepared)
+
+    @property
+    def _may_be_carried(self) -> bool:
+        """Whether nothing but the timeline decides whether it may complete."""
+        looks = (self._guard, self._overlaps, self._meanwhile, self._rings)
+        return all(look is None for look in looks)
 
     def _committed(self, time: str, held: Held, stats: list[WriteStat], rows: int) -> Outcome:
         # If others completed something meanwhile (Java's ALTER TABLE, say), the next write reads the schema.
@@ -881,6 +900,8 @@ class Transaction:
         other = self._overlaps.find(timeline) if self._overlaps is not None else None
         if other is not None:
             return other
+        if self._rings is not None and (replaced := self._rings.find(timeline)) is not None:
+            return replaced
         if self._meanwhile is not None and (again := self._meanwhile.look(timeline)) is not None:
             return again
         return newer_schema(ctx.seams.storage, timeline, self._spec, ctx.own_schema, section.decided)

@@ -72,6 +72,8 @@ class WriteSpec:
     planned_on: str = ""
     #: how many buckets each partition has, where not all have ``buckets``
     bucket_rules: BucketRules | None = None
+    #: under consistent hashing, the folder of the archived timeline, which tells what rings count
+    rings: str | None = None
 
     @property
     def base(self) -> str:

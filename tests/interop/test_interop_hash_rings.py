@@ -1,0 +1,126 @@
+"""Goal: under consistent hashing both engines write each other's tables, also after Java split file groups.
+
+Method: a table that one of the two makes, written by both in turn, with partitions that either meets first;
+Java plans and executes a clustering that splits file groups beside transactions of mainstem. The snapshot must
+be the rows computed from the batches, and Java's answer must be ours.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from compare import assert_same, without_meta
+from java_hudi import LOCK_PROVIDER, JavaHudi, nbcc_options
+
+import mainstem
+from mainstem.errors import RolledBack
+
+SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("value", pa.string())])
+CITIES = ("paris", "rome", "oslo")
+ENGINE = {"hoodie.index.bucket.engine": "CONSISTENT_HASHING"}
+_STRATEGIES = "org.apache.hudi.client.clustering"
+OPTIONS = nbcc_options(
+    "ringed", record_key=["id"], partition_by=["city"], ordering=["ts"], buckets=2,
+    extra={
+        **ENGINE,
+        "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
+        "hoodie.write.lock.provider": LOCK_PROVIDER,
+        "hoodie.bucket.index.max.num.buckets": "8",
+        "hoodie.bucket.index.min.num.buckets": "1",
+        "hoodie.clustering.plan.strategy.class":
+            f"{_STRATEGIES}.plan.strategy.SparkConsistentBucketClusteringPlanStrategy",
+        "hoodie.clustering.execution.strategy.class":
+            f"{_STRATEGIES}.run.strategy.SparkConsistentBucketClusteringExecutionStrategy",
+        "hoodie.clustering.updates.strategy":
+            f"{_STRATEGIES}.update.strategy.SparkConsistentBucketDuplicateUpdateStrategy",
+        "hoodie.parquet.max.file.size": "3000",  # so that file groups are split
+    },
+)  # fmt: skip
+QUIET = {"hoodie.mainstem.services": "off", "hoodie.mainstem.fsync": "false"}
+
+
+def rows(numbers: range, ts: int, value: str) -> pa.Table:
+    found = [(f"k{n} é", CITIES[n % len(CITIES)], ts, f"{value}{n}") for n in numbers]
+    return pa.table([pa.array(column) for column in zip(*found, strict=True)], schema=SCHEMA)
+
+
+def newest(*batches: pa.Table) -> pa.Table:
+    """Later batches win: their ordering values are higher."""
+    best = {row["id"]: row for batch in batches for row in batch.to_pylist()}
+    return pa.Table.from_pylist(list(best.values()), schema=SCHEMA)
+
+
+def file_groups(path: Path) -> set[tuple[str, str]]:
+    """Those that a query reads."""
+    found = mainstem.open_table(path).scan(columns=["city", "_hoodie_file_name"]).to_arrow().to_pylist()
+    return {(row["city"], row["_hoodie_file_name"][:36]) for row in found}
+
+
+@pytest.mark.supports("Writing", "Consistent hashing, beside Java, also after Java split file groups")
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("made_by", ["mainstem", "java"])
+def test_both_engines_follow_the_rings(java: JavaHudi, tmp_path: Path, made_by: str) -> None:
+    path = tmp_path / "ringed"
+    of_two = [n for n in range(120) if n % 3 < 2]  # without oslo
+    batches = [rows(range(120), 1, "first").take(of_two)]
+    if made_by == "java":
+        java.write(path, batches[0], OPTIONS)
+        given = {**ENGINE, "hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"}
+        table = mainstem.open_table(path, {**QUIET, **given, "hoodie.mainstem.timeline.zone": "UTC"})
+    else:
+        table = mainstem.create_table(
+            path, SCHEMA, record_key="id", ordering="ts", partition_by="city", buckets=2, name="ringed",
+            properties={**QUIET, **ENGINE},
+        )  # fmt: skip
+        table.upsert(batches[0])
+
+    def ours(batch: pa.Table) -> None:
+        batches.append(batch)
+        table.upsert(batch)
+
+    def javas(batch: pa.Table) -> None:
+        batches.append(batch)
+        java.write(path, batch, OPTIONS)
+
+    def check(expected: pa.Table | None = None) -> None:
+        found = mainstem.open_table(path).scan().to_arrow()
+        assert_same(newest(*batches) if expected is None else expected, without_meta(found), ["id"])
+        assert_same(java.read_by_default(path), found, ["id"])
+
+    check()
+    (javas if made_by == "mainstem" else ours)(rows(range(60, 180), 2, "other"))  # oslo is new
+    (ours if made_by == "mainstem" else javas)(rows(range(30, 150), 3, "first again"))
+    check()
+    table.compact()
+    before = file_groups(path)
+
+    with table.begin() as open_meanwhile:  # beside it Java plans none
+        assert java.schedule_clustering(path, OPTIONS) is None
+        open_meanwhile.abort()
+    planned = java.schedule_clustering(path, OPTIONS)
+    assert planned is not None
+    with pytest.raises(RolledBack, match=f"pending clustering {planned} replaces them"):
+        table.upsert(rows(range(180), 4, "never"))
+    with table.begin() as late:
+        late.write(rows(range(180), 5, "never"))
+        java.run_clustering(path, OPTIONS, planned)
+        with pytest.raises(RolledBack, match=f"replacecommit {planned} replaced them"):
+            late.commit()
+    check()
+    split = file_groups(path)
+    assert len(split) > len(before)
+
+    ours(rows(range(200), 6, "ours after it"))
+    check()
+    assert file_groups(path) == split
+    javas(rows(range(100, 220), 7, "java's after it"))
+    table.compact()
+    ours(rows(range(50, 240), 8, "ours again"))
+    table.delete(rows(range(9), 0, "").select(["id", "city"]))
+    left = newest(*batches)
+    left = left.filter(pa.array([int(key[1:-2]) >= 9 for key in left["id"].to_pylist()]))
+    check(left)
+    java.compact(path, OPTIONS)
+    check(left)
