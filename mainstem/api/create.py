@@ -47,7 +47,7 @@ from mainstem.options.placing import (
     URL_ENCODE,
     uses_rings,
 )
-from mainstem.options.services import LAYOUT_STRATEGY, SORT_COLUMNS
+from mainstem.options.services import LAYOUT_STRATEGY, OF_RINGS, SORT_COLUMNS
 from mainstem.options.tables import (
     ARCHIVE_FOLDER,
     AUTO_UPGRADE,
@@ -266,6 +266,7 @@ def new_properties(
     title = name or given.get(TABLE_NAME) or os.path.basename(local.rstrip("/")) or "table"
     mode = modes.merge_mode(given, order)
     placing = _placing(given, buckets, version, local)
+    fixed = BUCKETS in placing and not uses_rings(placing)
     times = time_options(given)
     if times and not (TIME_ZONE in times or TIME_OUTPUT_ZONE in times):
         times[TIME_ZONE] = "UTC"
@@ -276,6 +277,7 @@ def new_properties(
             and k not in (*CLASS_OPTIONS, *TYPE_OPTIONS))
         or k in (INDEX_TYPE, BUCKET_ENGINE, HASH_FIELD, *LOCK_KEYS, *SHARED, FSYNC)
         or (version == 8 and k in (NEW_ENCODING, ENCODING_VALIDATION))
+        or (uses_rings(placing) and k in OF_RINGS)
         or k in (EXCLUSIVE, DATABASE_NAME, POPULATE_META_FIELDS, SORT_COLUMNS, LAYOUT_STRATEGY)
     }
     raw: dict[str, str] = {
@@ -290,13 +292,13 @@ def new_properties(
         # Java's Spark writers take these as defaults from the table: a job without special options
         # then writes beside us instead of rolling us back, upgrading or building metadata.
         # Java takes the first for fixed buckets only.
-        CONCURRENCY: NBCC if BUCKETS in placing and not uses_rings(placing) else OCC,
+        CONCURRENCY: NBCC if fixed else OCC,
         METADATA: "false",
         AUTO_UPGRADE: "false",
         **(_LOOKED_FOR_OFTEN if given.get(PROVIDER, default_provider(local)) == FILE_SYSTEM else {}),
         **kept,
         **times,
-        **({KEEP_TOMBSTONES: _HOURS_KEPT} if mode == modes.EVENT_TIME and BUCKETS in placing else {}),
+        **({KEEP_TOMBSTONES: _HOURS_KEPT} if mode == modes.EVENT_TIME and fixed else {}),
         **{k: v for k, v in given.items() if k == KEEP_TOMBSTONES},
         **(_version_8(mode, order) if version == 8 else {}),
         KEY_GENERATOR: named_kind(given) or inferred_kind(keys, parts),

@@ -28,7 +28,7 @@ from mainstem.layout.properties import (
     parsed_config,
 )
 from mainstem.layout.stored_bucket_rules import put_first_rules, stored_rules
-from mainstem.layout.stored_rings import newest_ring
+from mainstem.layout.stored_rings import Completed, newest_ring
 from mainstem.limits import LOCK_FILE_BYTES_MAX, PROPERTIES_BYTES_MAX, TIMELINE_FILE_BYTES_MAX
 from mainstem.merge.rules import merge_rules
 from mainstem.options.placing import (
@@ -232,9 +232,9 @@ def _check_files(storage: Storage, config: TableConfig) -> None:
 
 def _check_rings(storage: Storage, config: TableConfig) -> None:
     """Check that the table's file groups are those of its rings, and a sample of the keys lies in them."""
-    sampled = 0
+    sampled, completed = 0, Completed(storage, config.history)
     for listing in list_partitions(storage, partitioned=bool(config.partition_fields)):
-        ring = newest_ring(storage, listing.partition, config.history)
+        ring = newest_ring(storage, listing.partition, completed)
         for name in listing.names:
             parsed = paths.parse_log_name(name) or paths.parse_base_name(name)
             if parsed is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from uuid import UUID
@@ -25,6 +25,14 @@ HASH_MAX = 0x7FFFFFFF
 #: the instant of a partition's first ring (HoodieTimeline.INIT_INSTANT_TS)
 FIRST = "00000000000000"
 _NORMAL = "NORMAL"
+
+
+@dataclass(frozen=True)
+class Child:
+    """A node that a clustering puts into a ring, or takes out of it (``prefix`` None)."""
+
+    value: int
+    prefix: str | None
 
 
 @dataclass(frozen=True)
@@ -52,6 +60,32 @@ class Ring:
         """The node of each hash, int32."""
         found = np.searchsorted(np.array(self.values, np.int64), hashes.astype(np.int64), "left")
         return (found % len(self.values)).astype(np.int32)
+
+    def owner(self, value: int) -> int:
+        """The node of one hash."""
+        return int(self.find(np.array([value]))[0])
+
+    def halves(self, node: int, prefixes: tuple[str, str]) -> list[Child] | None:
+        """The nodes that a split of a node makes; None if its range cannot be halved
+        (ConsistentBucketIdentifier.splitBucket)."""
+        end = self.values[node]
+        before = self.values[node - 1]
+        middle = (before + end + (0 if before < end else HASH_MAX + 1)) // 2 & HASH_MAX
+        if middle in (before, end):
+            return None
+        return [Child(middle, prefixes[0]), Child(end, prefixes[1])]
+
+    def changed(self, children: Iterable[Child], instant: str) -> Ring:
+        """The ring after a clustering."""
+        ring = dict(zip(self.values, self.prefixes, strict=True))
+        for child in children:
+            if child.prefix is None:
+                ring.pop(child.value, None)
+            else:
+                ring[child.value] = child.prefix
+        values = tuple(sorted(ring))
+        prefixes = tuple(ring[value] for value in values)
+        return Ring(self.partition, instant, self.first_count, self.sequence + 1, values, prefixes)
 
     def encoded(self) -> bytes:
         """The content of its file."""
@@ -101,6 +135,29 @@ def parsed_ring(data: bytes, partition: str) -> Ring:
     if len(set(ring.values)) != len(nodes) or len(ring.nodes) != len(nodes) or low < 0 or high > HASH_MAX:
         raise ValueError("its nodes are not distinct")
     return ring
+
+
+def encoded_children(children: Sequence[Child]) -> str:
+    """As a clustering plan holds them (ConsistentHashingNode)."""
+    nodes = [
+        {"value": c.value, "fileIdPrefix": c.prefix, "tag": "DELETE" if c.prefix is None else "REPLACE"}
+        for c in children
+    ]
+    return json.dumps(nodes, indent=2, separators=(",", " : "))
+
+
+def parsed_children(text: str) -> list[Child]:
+    """Raises ``ValueError`` for what are no children."""
+    try:
+        nodes = [(int(n["value"]), n["fileIdPrefix"], str(n["tag"])) for n in json.loads(text)]
+        for value, prefix, tag in nodes:
+            deleted = tag == "DELETE" and prefix is None
+            made = tag == "REPLACE" and str(UUID(prefix)) == prefix
+            if not 0 <= value <= HASH_MAX or not (deleted or made):
+                raise ValueError(f"no node: {value}, {prefix!r}, {tag}")
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"no nodes: {error!r}") from error
+    return [Child(value, prefix) for value, prefix, _ in nodes]
 
 
 def ring_hashes(

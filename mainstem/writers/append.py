@@ -325,6 +325,12 @@ class BucketAppender:
             return self.rings.of(partition).file_id(bucket)
         return self._file_ids(partition, bucket)
 
+    @property
+    def groups_written(self) -> frozenset[tuple[str, str]]:
+        """(partition, file id) of the files made so far."""
+        held = {(place[0], self.file_id(*place)) for place in self._versions}
+        return frozenset(held | {(stat.partition, stat.file_id) for stat in self._closed})
+
     def bucket_of(self, partition: str, file_id: str) -> int | None:
         """The bucket of a file group; None if it is that of none (any more)."""
         if self.rings is not None:

@@ -124,6 +124,11 @@ class BulkInserter(BucketAppender):
         """Whether this writer has made a file, or holds rows that will make one."""
         return super().wrote or bool(self._waiting) or bool(self._closed)
 
+    @property
+    def groups_written(self) -> frozenset[tuple[str, str]]:
+        """With those whose rows wait."""
+        return super().groups_written | {(place[0], self.file_id(*place)) for place in self._waiting}
+
     def _append(self, slab: Slab) -> None:
         self.torn = True  # until the whole batch is held or written
         for place, low, high in zip(slab.places, slab.bounds[:-1], slab.bounds[1:], strict=True):

@@ -92,7 +92,7 @@ class BucketEncoder:
 
     def __init__(self, spec: WriteSpec, task: str, rings: Rings | None = None) -> None:
         self.spec = spec
-        self._rings = rings
+        self.rings = rings
         self.schema = arrow_user_schema(spec.user_schema)
         self.layout = BaseFileFormat.from_properties(spec.layout)
         self._task = task
@@ -138,7 +138,7 @@ class BucketEncoder:
         spec = self.spec
         if spec.operation != DELETE:
             spec.keys.check_for_java(keys, spec.hash_fields)
-        buckets, width = buckets_of(spec, keys, codes, partitions, self._rings)
+        buckets, width = buckets_of(spec, keys, codes, partitions, self.rings)
         return codes, partitions, buckets, width
 
     def cut(

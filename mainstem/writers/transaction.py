@@ -42,6 +42,7 @@ from mainstem.errors import (
     Unavailable,
     Unsupported,
 )
+from mainstem.layout.key_index import GroupOfKey
 from mainstem.layout.schema_fit import arrow_user_schema
 from mainstem.lsm_archive.reader import Archive
 from mainstem.merge.rules import DELETED_COLUMN, OPERATION_COLUMN
@@ -71,6 +72,7 @@ from mainstem.writers.outcome import ALREADY_COMMITTED, COMMITTED, EMPTY, OPERAT
 from mainstem.writers.placed_overwrites import HiddenGroups, PlacingOverwriter
 from mainstem.writers.placed_rows import KeyTaken, PlacingAppender
 from mainstem.writers.publish_with_metadata import publish_with_metadata
+from mainstem.writers.ringed_rows import RingAppender
 from mainstem.writers.rings_meanwhile import RingsMeanwhile
 from mainstem.writers.rollback import (
     condemned,
@@ -101,6 +103,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _SCHEMA_ROUNDS_MAX = 10
+# How often rows follow file groups that are split and merged again and again.
+_RING_ROUNDS_MAX = 10
 
 
 @dataclass(frozen=True)
@@ -120,9 +124,9 @@ class _PassedBy(Exception):
 
 #: Why a commit is not published as it is. ``Overlap``: a bulk insert loses against it, an overwrite is made
 #: again after it; ``Moved``: other writers' schema has columns that it lacks. On a table without buckets,
-#: ``LookAgain``: others may have placed its keys, or replaced their file groups.
-#: ``Replaced``: under consistent hashing, its file groups were, or will be, split or merged.
-Decision = FoundCommitted | Overlap | Moved | LookAgain | Replaced
+#: ``LookAgain``: others may have placed its keys, or replaced their file groups;
+#: under consistent hashing, its file groups may have been split or merged.
+Decision = FoundCommitted | Overlap | Moved | LookAgain
 
 
 class Transaction:
@@ -429,7 +433,9 @@ class Transaction:
                     storage, self._spec, token, places, ctx.seams.random, known, self._surely_alive
                 )
             else:
-                self._appender = appender_for(
+                ringed = self._spec.rings is not None and self._spec.operation not in OF_BASE_FILES
+                make = RingAppender if ringed else appender_for
+                self._appender = make(
                     storage, self._spec, token, ctx.known_buckets, known, self._surely_alive
                 )
                 self._appender.at_once = self._at_once and self._spec.operation not in OF_BASE_FILES
@@ -574,11 +580,6 @@ class Transaction:
         if self._spec.operation in OF_BASE_FILES and (stats or overwrites):
             check_one_base_file_each(stats, ctx.base, self.instant)
             self._overlaps = self._what_overlaps(stats)
-        if self._spec.rings is not None:
-            self._rings = RingsMeanwhile(ctx.seams.storage, self.instant, stats, self._spec.rings)
-            replaced = self._rings.find(ctx.publisher.timeline())
-            if replaced is not None and self._guard is None:
-                self._lose_rows(replaced)
         if self._overlaps is not None:
             other = self._overlaps.find(ctx.publisher.timeline())
             # With a guard, the other write may be this very micro-batch; the look under the lock tells.
@@ -623,6 +624,8 @@ class Transaction:
         appender = self._appender
         if isinstance(appender, PlacingAppender):
             self._move_rows(appender)
+        if self._spec.rings is not None:
+            self._follow_rings(appender)
         stats = [*self._task_stats, *(appender.finish() if appender else [])]
         return [s for s in stats if s.blocks]
 
@@ -639,6 +642,30 @@ class Transaction:
             raise
         if replaced is not None:
             self._lose_rows(replaced)
+
+    def _follow_rings(self, appender: BucketAppender | None) -> None:
+        """Rows of file groups that were split or merged since are appended anew."""
+        ctx = self._ctx
+        if self._rings is None:
+            every = self._spec.operation in OF_BASE_FILES
+            self._rings = RingsMeanwhile(ctx, self.instant, self._groups_written, every=every)
+        for left in range(_RING_ROUNDS_MAX, -1, -1):
+            self._rings.withdraw_plans(ctx.publisher.timeline())
+            replaced = self._rings.find(ctx.publisher.timeline())
+            if replaced is None:
+                return
+            tasks = any((stat.partition, stat.file_id) in self._groups_written() for stat in self._task_stats)
+            alone = isinstance(appender, RingAppender) and not tasks and appender.can_append_again
+            if not (replaced.again and alone and left):
+                self._lose_rows(replaced)
+            assert isinstance(appender, RingAppender)
+            appender.append_again()
+
+    def _groups_written(self) -> frozenset[GroupOfKey]:
+        """Under consistent hashing: the file groups that have files of this transaction by now."""
+        appender = self._appender
+        own = frozenset() if appender is None else appender.groups_written
+        return own | {(stat.partition, stat.file_id) for stat in self._task_stats}
 
     def _lose_rows(self, replaced: Replaced) -> NoReturn:
         self._abort()
@@ -755,8 +782,6 @@ class Transaction:
                     self._overtaken(other, stats)
                 case LookAgain():
                     stats = self._finished()
-                case Replaced() as replaced:
-                    self._lose_rows(replaced)
                 case Moved(text, announce):  # again, with the columns that others added
                     rounds += 1
                     self._spec = with_schema(self._spec, text)
@@ -900,8 +925,8 @@ class Transaction:
         other = self._overlaps.find(timeline) if self._overlaps is not None else None
         if other is not None:
             return other
-        if self._rings is not None and (replaced := self._rings.find(timeline)) is not None:
-            return replaced
+        if self._rings is not None and self._rings.find(timeline) is not None:
+            return LookAgain()
         if self._meanwhile is not None and (again := self._meanwhile.look(timeline)) is not None:
             return again
         return newer_schema(ctx.seams.storage, timeline, self._spec, ctx.own_schema, section.decided)

@@ -1,8 +1,8 @@
 """Goal: under consistent hashing both engines write each other's tables, also after Java split file groups.
 
 Method: a table that one of the two makes, written by both in turn, with partitions that either meets first;
-Java plans and executes a clustering that splits file groups beside transactions of mainstem. The snapshot must
-be the rows computed from the batches, and Java's answer must be ours.
+Java plans and executes a clustering that splits file groups beside transactions of mainstem. The snapshot
+must be the rows computed from the batches, and Java's answer must be ours.
 """
 
 from __future__ import annotations
@@ -104,10 +104,10 @@ def test_both_engines_follow_the_rings(java: JavaHudi, tmp_path: Path, made_by: 
     with pytest.raises(RolledBack, match=f"pending clustering {planned} replaces them"):
         table.upsert(rows(range(180), 4, "never"))
     with table.begin() as late:
-        late.write(rows(range(180), 5, "never"))
+        late.write(rows(range(180), 5, "late"))
         java.run_clustering(path, OPTIONS, planned)
-        with pytest.raises(RolledBack, match=f"replacecommit {planned} replaced them"):
-            late.commit()
+        late.commit()
+    batches.append(rows(range(180), 5, "late"))
     check()
     split = file_groups(path)
     assert len(split) > len(before)
@@ -123,4 +123,25 @@ def test_both_engines_follow_the_rings(java: JavaHudi, tmp_path: Path, made_by: 
     left = left.filter(pa.array([int(key[1:-2]) >= 9 for key in left["id"].to_pylist()]))
     check(left)
     java.compact(path, OPTIONS)
+    check(left)
+
+    # Java goes on where we split and merge, and executes a plan of ours.
+    def resized(size: int) -> mainstem.Table:
+        given = {"hoodie.parquet.max.file.size": size, "hoodie.bucket.index.max.num.buckets": 8,
+                 "hoodie.bucket.index.min.num.buckets": 1}  # fmt: skip
+        return mainstem.open_table(path, {**table.opened.given, **given})
+
+    (merged,) = resized(10**9).services.cluster()
+    assert merged.completion is not None and len(merged.files) == 3
+    check(left)
+    java.write(path, rows(range(20, 50), 9, "java's on merged ones"), OPTIONS)
+    left = newest(left, rows(range(20, 50), 9, "java's on merged ones"))
+    check(left)
+    ours_planned = resized(1).services.schedule_clustering()
+    assert ours_planned is not None
+    java.run_clustering(path, OPTIONS, ours_planned)
+    check(left)
+    java.write(path, rows(range(240), 10, "java's at last"), OPTIONS)
+    resized(1).upsert(rows(range(120, 250), 11, "ours at last"))
+    left = newest(rows(range(240), 10, "java's at last"), rows(range(120, 250), 11, "ours at last"))
     check(left)

@@ -32,6 +32,7 @@ from tests.sim.placed_overwrite_world import PlacedOverwrites
 from tests.sim.placed_world import Placed, PlacedClustered, PlacedIndexed, PlacedServices
 from tests.sim.publishers import Publishers
 from tests.sim.restore_world import Restores
+from tests.sim.ringed_world import Ringed
 from tests.sim.ruled_world import Ruled
 from tests.sim.services_world import Services
 from tests.sim.simulation import BODIES, Result, Simulation
@@ -70,6 +71,7 @@ SCENARIOS: dict[str, type[Simulation]] = {
     "placed-clustered": PlacedClustered,
     "publishers": Publishers,
     "restores": Restores,
+    "ringed": Ringed,
     "ruled": Ruled,
     "services": Services,
     "sinks": Sinks,

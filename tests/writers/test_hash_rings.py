@@ -1,4 +1,4 @@
-"""Goal: under consistent hashing every key goes to the file group that the newest ring of its partition names.
+"""Goal: under consistent hashing a key goes to the file group that the newest ring of its partition names.
 
 Method: hashes and rings that Java made; tables written in every way, whose rows must lie where the rings say;
 writers that meet a new partition at once; rings of clusterings that are completed, pending, rolled back or
@@ -164,8 +164,9 @@ def test_a_ring_counts_once_its_clustering_is_completed(tmp_path: Path) -> None:
     check_places(base, {str(key) for key in rows_of["id"].to_pylist()})
 
 
-def test_file_groups_of_a_pending_or_newly_completed_clustering_are_not_written(tmp_path: Path) -> None:
-    base, done = golden("bucket_consistent.before", tmp_path / "a"), golden("bucket_consistent", tmp_path / "b")
+def test_rows_wait_for_no_clustering_but_a_pending_one_of_java_and_follow_its_splits(tmp_path: Path) -> None:
+    base = golden("bucket_consistent.before", tmp_path / "before")
+    done = golden("bucket_consistent", tmp_path / "after")
     table = mainstem.open_table(base, {**GIVEN, **QUIET})
     some = table.scan(columns=table.schema.names).to_arrow()
     timeline, theirs = base / ".hoodie/timeline", done / ".hoodie/timeline"
@@ -183,10 +184,83 @@ def test_file_groups_of_a_pending_or_newly_completed_clustering_are_not_written(
                 shutil.copy(file, base / city)
         completed = f"{instant}_{late.instant[:-3]}{int(late.instant[-3:]) + 1:03d}.replacecommit"
         shutil.copy(replaced, timeline / completed)
-        with pytest.raises(RolledBack, match=f"replacecommit {instant} replaced them"):
-            late.commit()
+        assert late.commit().committed
+    check_places(base, {str(key) for key in some["id"].to_pylist()})
     table.upsert(some)
     check_places(base, {str(key) for key in some["id"].to_pylist()})
+
+
+SPLITS = {
+    "hoodie.bucket.index.max.num.buckets": 8, "hoodie.bucket.index.min.num.buckets": 1,
+    "hoodie.parquet.max.file.size": 1,
+}  # fmt: skip
+MERGES = {"hoodie.parquet.max.file.size": 10**9}
+
+
+@pytest.mark.supports("Services", "Consistent hashing: file groups are split and merged beside writers")
+def test_file_groups_are_split_and_merged_and_writers_go_on(tmp_path: Path) -> None:
+    table = make(tmp_path / "t", **SPLITS)
+    table.upsert(rows(range(120), 1))
+    keys = {f"k{n}" for n in range(120)}
+    with table.begin() as late:
+        late.write(rows(range(40, 80), 2))
+        late.write(rows(range(60, 90), 3))
+        (split,) = table.services.cluster()
+        assert (split.replaced, len(split.files), split.rows) == (9, 18, 120)
+        assert late.commit().rows == 70  # in the new file groups
+    check_places(tmp_path / "t", keys)
+    with table.begin() as first:  # it wrote before the plan, and commits before it is executed
+        first.write(rows(range(10), 4))
+        planned = table.services.schedule_clustering()
+        first.commit()
+    assert planned is not None and table.services.run_clustering() == []
+    (again,) = table.services.cluster()
+    assert len(again.files) == 12  # up to eight of each partition
+    check_places(tmp_path / "t", keys)
+    merging = mainstem.open_table(table.path, {**QUIET, **MERGES})
+    (merged,) = merging.services.cluster()
+    assert (merged.replaced, len(merged.files)) == (24, 3)
+    merging.upsert(rows(range(130), 9))
+    check_places(tmp_path / "t", {f"k{n}" for n in range(130)})
+    assert set(merging.scan().to_arrow()["ts"].to_pylist()) == {9}
+    assert merging.services.cluster() == []
+
+
+def test_overwrites_and_bulk_inserts_beside_a_split_lose_nothing(tmp_path: Path) -> None:
+    table = make(tmp_path / "t", **SPLITS)
+    table.upsert(rows(range(60), 1))
+    with table.begin("insert_overwrite") as overwrite:
+        overwrite.write(rows(range(0, 30, 3), 2))
+        table.services.cluster()
+        overwrite.commit()
+    left = {f"k{n}" for n in range(60) if n % 3} | {f"k{n}" for n in range(0, 30, 3)}
+    check_places(tmp_path / "t", left)
+    with table.begin("bulk_insert") as bulk:
+        bulk.write(rows(range(100, 130), 2))
+        assert table.services.schedule_clustering() is not None
+        bulk.commit()
+    check_places(tmp_path / "t", left | {f"k{n}" for n in range(100, 130)})
+
+
+def test_a_restore_takes_splits_back(tmp_path: Path) -> None:
+    table = make(tmp_path / "t", **SPLITS)
+    saved = table.upsert(rows(range(60), 1)).instant
+    table.services.savepoint(saved)
+    table.services.cluster()
+    table.upsert(rows(range(90), 2))
+    table.services.restore(saved)
+    check_places(tmp_path / "t", {f"k{n}" for n in range(60)})
+    mainstem.open_table(table.path, QUIET).upsert(rows(range(70), 3))
+    check_places(tmp_path / "t", {f"k{n}" for n in range(70)})
+
+
+def test_a_ring_that_nobody_made_is_not_believed(tmp_path: Path) -> None:
+    base = golden("bucket_consistent", tmp_path)
+    later = base / RINGS / "paris/20270101000000000.hashing_meta"
+    later.write_text("{}")
+    later.with_suffix(".commit").touch()
+    with pytest.raises(CorruptTable, match="neither timeline nor archive know its clustering"):
+        mainstem.open_table(base, {**GIVEN, **QUIET}).begin()
 
 
 def test_what_does_not_fit_is_refused_by_name(tmp_path: Path) -> None:
