@@ -652,8 +652,8 @@ class Transaction:
         for left in range(_RING_ROUNDS_MAX, -1, -1):
             self._rings.withdraw_plans(ctx.publisher.timeline())
             replaced = self._rings.find(ctx.publisher.timeline())
-            if replaced is None:
-                return
+            if replaced is None or (replaced.again and self._spec.operation in OVERWRITES):
+                return  # an overwrite is made again: ``overwriting.Hidden`` finds the same
             tasks = any((stat.partition, stat.file_id) in self._groups_written() for stat in self._task_stats)
             alone = isinstance(appender, RingAppender) and not tasks and appender.can_append_again
             if not (replaced.again and alone and left):

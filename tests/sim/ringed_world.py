@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from mainstem.api.table import Table
 from mainstem.errors import Invalid
+from tests.sim.overwrite_world import Overwriting
 from tests.sim.services_world import Services
 
 if TYPE_CHECKING:
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
     from tests.sim.world import Process
 
 
-class Ringed(Services):
-    """``services`` under consistent hashing, with splits and merges beside all of it."""
+class Ringed(Overwriting, Services):
+    """``services`` with overwrites under consistent hashing, with splits and merges beside all of it."""
 
     scenario = "ringed"
     settle_calls = 240_000  # two more services take turns with the last writers

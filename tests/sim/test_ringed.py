@@ -1,4 +1,4 @@
-"""Goal: under consistent hashing file groups are split and merged beside writers, and nothing is lost or doubled.
+"""Goal: under consistent hashing splits and merges of file groups beside writers lose and double nothing.
 
 Method: the simulated world's scenario ``ringed``; seeded bugs show that it would notice.
 """

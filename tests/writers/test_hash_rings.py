@@ -184,7 +184,7 @@ def test_rows_wait_for_no_clustering_but_a_pending_one_of_java_and_follow_its_sp
                 shutil.copy(file, base / city)
         completed = f"{instant}_{late.instant[:-3]}{int(late.instant[-3:]) + 1:03d}.replacecommit"
         shutil.copy(replaced, timeline / completed)
-        assert late.commit().committed
+        assert late.commit().status == "committed"
     check_places(base, {str(key) for key in some["id"].to_pylist()})
     table.upsert(some)
     check_places(base, {str(key) for key in some["id"].to_pylist()})
