@@ -26,7 +26,15 @@ from mainstem.layout.stored_bucket_rules import put_first_rules
 from mainstem.layout.time_partitions import time_options
 from mainstem.merge import modes
 from mainstem.options import CONCURRENCY, FSYNC, METADATA, NBCC, OCC, SHARED, WriterOptions, families
-from mainstem.options.locks import FILE_SYSTEM, LOCK_KEYS, PAUSE_MS, PROVIDER, RETRIES
+from mainstem.options.locks import (
+    CONFLICTS,
+    CONFLICTS_BY_FILE,
+    FILE_SYSTEM,
+    LOCK_KEYS,
+    PAUSE_MS,
+    PROVIDER,
+    RETRIES,
+)
 from mainstem.options.metadata import PARTITIONS, PARTITIONS_INFLIGHT
 from mainstem.options.placing import (
     BUCKET_ENGINE,
@@ -293,6 +301,7 @@ def new_properties(
         # then writes beside us instead of rolling us back, upgrading or building metadata.
         # Java takes the first for fixed buckets only.
         CONCURRENCY: NBCC if fixed else OCC,
+        **({CONFLICTS: CONFLICTS_BY_FILE} if uses_rings(placing) else {}),
         METADATA: "false",
         AUTO_UPGRADE: "false",
         **(_LOOKED_FOR_OFTEN if given.get(PROVIDER, default_provider(local)) == FILE_SYSTEM else {}),

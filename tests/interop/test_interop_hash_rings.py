@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from compare import assert_same, without_meta
-from java_hudi import LOCK_PROVIDER, JavaHudi, nbcc_options
+from java_hudi import LOCK_PROVIDER, JavaFailed, JavaHudi, nbcc_options
 
 import mainstem
 from mainstem.errors import RolledBack
@@ -27,6 +27,9 @@ OPTIONS = nbcc_options(
         **ENGINE,
         "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
         "hoodie.write.lock.provider": LOCK_PROVIDER,
+        # Hudi's default for buckets reads a number out of file ids, and fails beside any other instant.
+        "hoodie.write.lock.conflict.resolution.strategy":
+            "org.apache.hudi.client.transaction.SimpleConcurrentFileWritesConflictResolutionStrategy",
         "hoodie.bucket.index.max.num.buckets": "8",
         "hoodie.bucket.index.min.num.buckets": "1",
         "hoodie.clustering.plan.strategy.class":
@@ -145,3 +148,48 @@ def test_both_engines_follow_the_rings(java: JavaHudi, tmp_path: Path, made_by: 
     resized(1).upsert(rows(range(120, 250), 11, "ours at last"))
     left = newest(rows(range(240), 10, "java's at last"), rows(range(120, 250), 11, "ours at last"))
     check(left)
+
+
+@pytest.mark.timeout(1200)
+def test_java_writes_beside_pending_plans_of_both_and_we_execute_its_plans(
+    java: JavaHudi, tmp_path: Path
+) -> None:
+    path = tmp_path / "ringed"
+    mainstem.create_table(
+        path, SCHEMA, record_key="id", ordering="ts", partition_by="city", buckets=2, name="ringed",
+        properties={**QUIET, **ENGINE},
+    )  # fmt: skip
+    splits = {"hoodie.parquet.max.file.size": 1, "hoodie.bucket.index.max.num.buckets": 8}
+    table = mainstem.open_table(path, {**QUIET, **splits})
+    batches = [rows(range(90), 1, "first")]
+    table.upsert(batches[0])
+
+    def check() -> None:
+        found = mainstem.open_table(path).scan().to_arrow()
+        assert_same(newest(*batches), without_meta(found), ["id"])
+        assert_same(java.read_by_default(path), found, ["id"])
+
+    # Java writes to old and new file groups beside a plan, and then finds that this is a conflict.
+    ours = table.services.schedule_clustering()
+    assert ours is not None
+    with pytest.raises(JavaFailed, match="Cannot resolve conflicts for overlapping writes"):
+        java.write(path, rows(range(40, 120), 2, "never"), OPTIONS)
+    check()
+    (ended,) = table.services.run_clustering(ours)
+    assert ended.completion is not None or "of another engine is in flight" in ended.why
+    check()
+    java.write(path, rows(range(80), 3, "java after it"), OPTIONS)
+    batches.append(rows(range(80), 3, "java after it"))
+    check()
+
+    table.rollback_failed_writes()
+    table.compact()
+    theirs = java.schedule_clustering(path, OPTIONS)
+    assert theirs is not None
+    (done,) = table.services.run_clustering(theirs)
+    assert done.completion is not None
+    check()
+    for writer in (table.upsert, lambda batch: java.write(path, batch, OPTIONS)):
+        batches.append(rows(range(len(batches), 130), 4 + len(batches), "after it"))
+        writer(batches[-1])
+        check()
