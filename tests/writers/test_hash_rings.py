@@ -226,6 +226,36 @@ def test_file_groups_are_split_and_merged_and_writers_go_on(tmp_path: Path) -> N
     assert merging.services.cluster() == []
 
 
+def test_indexes_of_keys_are_right_through_splits(tmp_path: Path) -> None:
+    table = make(tmp_path / "t", **SPLITS, **{"hoodie.metadata.enable": True})
+    table.indexes.create("record_index")
+    table.indexes.create("secondary_index", ["v"], name="by_v")
+    table.upsert(rows(range(60), 1))
+    lima = rows(range(10), 1)  # keys of other partitions, too
+    table.upsert(lima.set_column(1, "city", pa.array(["lima"] * len(lima))))
+
+    def check() -> None:
+        opened = mainstem.open_table(table.path)
+        whole = opened.scan().to_arrow()
+        for column, values in (("id", ("k1", "k7", "k33")), ("v", ("1/2", "1/9", "2/25"))):
+            for value in values:
+                found = opened.scan(filter=pc.field(column) == value).to_arrow()
+                assert found.num_rows == whole.filter(pc.equal(whole[column], value)).num_rows
+        assert opened.indexes.validate().ok
+
+    check()
+    with table.begin() as late:
+        late.write(rows(range(20, 70), 2))
+        table.services.cluster()
+        late.commit()
+    check()
+    table.delete(rows(range(5), 0).select(["id", "city"]))
+    table.services.cluster()
+    check()
+    table.upsert(rows(range(30), 3))
+    check()
+
+
 def test_overwrites_and_bulk_inserts_beside_a_split_lose_nothing(tmp_path: Path) -> None:
     table = make(tmp_path / "t", **SPLITS)
     table.upsert(rows(range(60), 1))

@@ -158,7 +158,7 @@ class IndexCuts:
 
     def _kept_up(self, found: Sequence[FileSlice], partition: str) -> bool:
         """Whether an index of keys can be trusted: for buckets, only if no other engine wrote since."""
-        bucketed = any(file_id_bucket(s.file_id) is not None for s in found)
+        bucketed = self._config.uses_rings or any(file_id_bucket(s.file_id) is not None for s in found)
         return not bucketed or self._indexes.kept_up(partition)
 
     def _in_some_partitions(self, found: Sequence[FileSlice]) -> bool:
@@ -184,7 +184,7 @@ class IndexCuts:
         """Whether a key can be in one partition only: not if each partition has its own buckets."""
         if not self._config.partition_fields:
             return True
-        return any(file_id_bucket(s.file_id) is None for s in found)
+        return not self._config.uses_rings and any(file_id_bucket(s.file_id) is None for s in found)
 
     def _by_secondary(self, found: Sequence[FileSlice]) -> Sequence[FileSlice]:
         for conjunct in self._conjuncts:
