@@ -11,6 +11,7 @@ import pyarrow as pa
 from mainstem.layout.schema_fit import arrow_user_schema, fit_batch
 from mainstem.layout.stored_rings import Rings
 from mainstem.storage.backends import storage_of
+from mainstem.storage.location import Location
 from mainstem.writers.encode_rows import buckets_of
 from mainstem.writers.write_spec import WriteSpec
 from mainstem.writers.write_task import write_task
@@ -67,6 +68,12 @@ def _schema(text: str) -> pa.Schema:
     return arrow_user_schema(text)
 
 
+@lru_cache(maxsize=1)
+def _rings(location: Location, instant: str, buckets: int, history: str) -> Rings:
+    """Those of one transaction."""
+    return Rings(storage_of(location), buckets, history)
+
+
 def bucket_numbers(spec: WriteSpec, batch: pa.RecordBatch) -> np.ndarray:
     """Hudi's bucket of each row, int32."""
     names = list(dict.fromkeys(spec.keys.key_fields))
@@ -76,7 +83,7 @@ def bucket_numbers(spec: WriteSpec, batch: pa.RecordBatch) -> np.ndarray:
     rows = fit_batch(table, _schema(spec.user_schema), required=names, table=spec.base)
     keys = spec.keys.record_keys(rows)
     if spec.rings is not None:
-        rings = Rings(storage_of(spec.location), spec.buckets, spec.rings)
+        rings = _rings(spec.location, spec.instant, spec.buckets, spec.rings)
         return buckets_of(spec, keys, *spec.keys.partitions(rows), rings)[0]
     if spec.bucket_rules is None:
         return buckets_of(spec, keys, np.zeros(0, np.int64), [])[0]

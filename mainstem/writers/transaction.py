@@ -654,12 +654,10 @@ class Transaction:
             replaced = self._rings.find(ctx.publisher.timeline())
             if replaced is None or (replaced.again and self._spec.operation in OVERWRITES):
                 return  # an overwrite is made again: ``overwriting.Hidden`` finds the same
-            tasks = any((stat.partition, stat.file_id) in self._groups_written() for stat in self._task_stats)
-            alone = isinstance(appender, RingAppender) and not tasks and appender.can_append_again
-            if not (replaced.again and alone and left):
+            mine = appender if isinstance(appender, RingAppender) and not self._task_stats else None
+            if mine is None or not (replaced.again and left and mine.can_append_again):
                 self._lose_rows(replaced)
-            assert isinstance(appender, RingAppender)
-            appender.append_again()
+            mine.append_again()
 
     def _groups_written(self) -> frozenset[GroupOfKey]:
         """Under consistent hashing: the file groups that have files of this transaction by now."""

@@ -189,6 +189,16 @@ def test_rules_of_bucket_counts_hold_in_tasks_and_a_bucket_meets_in_one_of_them(
     assert outcome.files == int(options["hoodie.bucket.index.num.buckets"]) + 1 + 5
     again = ms.write_batch(df, str(path), options={**options, "hoodie.mainstem.spark.shuffle": "off"})
     assert (outcome.rows, again.rows, mainstem.open_table(path).scan().to_arrow().num_rows) == (600,) * 3
+    # The same under consistent hashing, with a ring for each partition.
+    del options["hoodie.bucket.index.partition.expressions"]
+    options["hoodie.index.bucket.engine"] = "CONSISTENT_HASHING"
+    outcome = ms.write_batch(df, str(tmp_path / "ringed"), options=options)
+    assert outcome.files == 3 * int(options["hoodie.bucket.index.num.buckets"])
+    again = ms.write_batch(
+        df, str(tmp_path / "ringed"), options={**options, "hoodie.datasource.write.operation": "bulk_insert"}
+    )
+    found = mainstem.open_table(tmp_path / "ringed").scan().to_arrow()
+    assert (outcome.rows, again.rows, found.num_rows) == (600,) * 3
 
 
 def test_later_writes_replace_rows_by_key_and_delete_removes_them(
