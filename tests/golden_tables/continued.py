@@ -27,7 +27,6 @@ NOT_TAKEN = (
 #: what of a table's name -> what the refusal to write it must say; None for one that is written all the same
 REFUSED: dict[str, str | None] = {
     "all_types_cow_v8": "COPY_ON_WRITE",
-    "bucket_consistent": "hoodie.index.bucket.engine='CONSISTENT_HASHING'",
     "cdc_cow": "COPY_ON_WRITE",
     "cdc_late_rows": "hoodie.table.cdc.enabled='true'",
     "cdc_mor": "hoodie.table.cdc.enabled='true'",
