@@ -22,13 +22,24 @@ from mainstem.layout.properties import (
     encode_config,
     table_checksum,
 )
+from mainstem.layout.stored_bucket_rules import put_first_rules
 from mainstem.layout.time_partitions import time_options
 from mainstem.merge import modes
 from mainstem.options import CONCURRENCY, FSYNC, METADATA, NBCC, OCC, SHARED, WriterOptions, families
-from mainstem.options.locks import FILE_SYSTEM, LOCK_KEYS, PAUSE_MS, PROVIDER, RETRIES
+from mainstem.options.locks import (
+    CONFLICTS,
+    CONFLICTS_BY_FILE,
+    FILE_SYSTEM,
+    LOCK_KEYS,
+    PAUSE_MS,
+    PROVIDER,
+    RETRIES,
+)
 from mainstem.options.metadata import PARTITIONS, PARTITIONS_INFLIGHT
 from mainstem.options.placing import (
     BUCKET_ENGINE,
+    BUCKET_EXPRESSIONS,
+    BUCKET_RULE,
     BUCKETS,
     ENCODING_VALIDATION,
     HASH_FIELD,
@@ -42,8 +53,9 @@ from mainstem.options.placing import (
     TIME_OUTPUT_ZONE,
     TIME_ZONE,
     URL_ENCODE,
+    uses_rings,
 )
-from mainstem.options.services import LAYOUT_STRATEGY, SORT_COLUMNS
+from mainstem.options.services import LAYOUT_STRATEGY, OF_RINGS, SORT_COLUMNS
 from mainstem.options.tables import (
     ARCHIVE_FOLDER,
     AUTO_UPGRADE,
@@ -261,7 +273,8 @@ def new_properties(
             raise Invalid(f"{key} cannot be chosen; it is set by create_table", table=local)
     title = name or given.get(TABLE_NAME) or os.path.basename(local.rstrip("/")) or "table"
     mode = modes.merge_mode(given, order)
-    placing = _placing(given, buckets, local)
+    placing = _placing(given, buckets, version, local)
+    fixed = BUCKETS in placing and not uses_rings(placing)
     times = time_options(given)
     if times and not (TIME_ZONE in times or TIME_OUTPUT_ZONE in times):
         times[TIME_ZONE] = "UTC"
@@ -272,6 +285,7 @@ def new_properties(
             and k not in (*CLASS_OPTIONS, *TYPE_OPTIONS))
         or k in (INDEX_TYPE, BUCKET_ENGINE, HASH_FIELD, *LOCK_KEYS, *SHARED, FSYNC)
         or (version == 8 and k in (NEW_ENCODING, ENCODING_VALIDATION))
+        or (uses_rings(placing) and k in OF_RINGS)
         or k in (EXCLUSIVE, DATABASE_NAME, POPULATE_META_FIELDS, SORT_COLUMNS, LAYOUT_STRATEGY)
     }
     raw: dict[str, str] = {
@@ -285,13 +299,15 @@ def new_properties(
         PROVIDER: default_provider(local),
         # Java's Spark writers take these as defaults from the table: a job without special options
         # then writes beside us instead of rolling us back, upgrading or building metadata.
-        CONCURRENCY: NBCC if BUCKETS in placing else OCC,
+        # Java takes the first for fixed buckets only.
+        CONCURRENCY: NBCC if fixed else OCC,
+        **({CONFLICTS: CONFLICTS_BY_FILE} if uses_rings(placing) else {}),
         METADATA: "false",
         AUTO_UPGRADE: "false",
         **(_LOOKED_FOR_OFTEN if given.get(PROVIDER, default_provider(local)) == FILE_SYSTEM else {}),
         **kept,
         **times,
-        **({KEEP_TOMBSTONES: _HOURS_KEPT} if mode == modes.EVENT_TIME and BUCKETS in placing else {}),
+        **({KEEP_TOMBSTONES: _HOURS_KEPT} if mode == modes.EVENT_TIME and fixed else {}),
         **{k: v for k, v in given.items() if k == KEEP_TOMBSTONES},
         **(_version_8(mode, order) if version == 8 else {}),
         KEY_GENERATOR: named_kind(given) or inferred_kind(keys, parts),
@@ -319,13 +335,25 @@ def new_properties(
     return raw
 
 
-def _placing(given: Mapping[str, str], buckets: int | None, local: str) -> dict[str, str]:
+def _placing(given: Mapping[str, str], buckets: int | None, version: int, local: str) -> dict[str, str]:
     """How a new table's rows find their file groups: its buckets, or another index."""
     index = key_index(given)
     if index is None:
         count = BUCKETS.read(given if buckets is None else {BUCKETS: str(buckets)})
-        return {INDEX_TYPE: "BUCKET", BUCKET_ENGINE: "SIMPLE", BUCKETS: str(count)}
-    if buckets is not None or BUCKETS in given or BUCKET_ENGINE in given or HASH_FIELD in given:
+        engine = BUCKET_ENGINE.read(given)
+        placing: dict[str, str] = {INDEX_TYPE: "BUCKET", BUCKET_ENGINE: engine, BUCKETS: str(count)}
+        rules = BUCKET_EXPRESSIONS.read(given)
+        if rules and version == 8:
+            raise Unsupported(
+                f"{BUCKET_EXPRESSIONS} for a table of version 8: Hudi 1.0 knows no such rules and would"
+                " double rows; create the table with version 9",
+                table=local,
+            )
+        if rules:
+            placing |= {BUCKET_EXPRESSIONS: rules, BUCKET_RULE: BUCKET_RULE.read(given)}
+        return placing
+    about_buckets = (BUCKETS, BUCKET_ENGINE, HASH_FIELD, BUCKET_EXPRESSIONS)
+    if buckets is not None or any(option in given for option in about_buckets):
         raise Invalid(
             f"{INDEX_TYPE}={index.kind} and options of buckets exclude each other: drop one of them",
             table=local,
@@ -407,7 +435,8 @@ def put_table(seams: Seams, raw: Mapping[str, str]) -> str:
       1. private files with the properties; then folders, and the table's note in the fence
       2. the metadata table, if there is to be one, whole and in one step (``metadata.creation``)
       3. no table is there, and nothing of one; link the private file to ``hoodie.properties``
-      4. ``made-here``, with the same content, by which our writers know that the bucket count is right
+      4. the file of bucket counts per partition, if they differ; ``made-here``, with the same content as the
+         properties, by which our writers know that the bucket count is right
 
     A crash before 3 leaves a folder without a table, which the next creation reuses. No creator removes
     another's files. The private file comes first: if the folder is removed while a creator is stalled, the
@@ -438,6 +467,9 @@ def put_table(seams: Seams, raw: Mapping[str, str]) -> str:
             refuse_what_is_there(storage)
             _link_properties(storage, private)
             made = True
+            rules = TableConfig(raw).bucket_rules
+            if rules is not None:
+                put_first_rules(storage, rules)
             put_over(storage, note, f"{paths.FENCE}/{paths.MADE_HERE}")
         finally:
             for path in (private, note):

@@ -29,6 +29,7 @@ from mainstem.options.placing import (
     NEW_ENCODING,
 )
 from mainstem.options.reading import DAMAGED, DATA_SKIPPING
+from mainstem.options.services import OF_RINGS
 from mainstem.options.tables import (
     CREATE_SCHEMA,
     DELETE_FIELD,
@@ -71,7 +72,7 @@ _FIXED: dict[str, Option] = {option: option for option in every_option() if opti
 _PASSED = frozenset(
     (
         DATA_SKIPPING, CONCURRENCY, *FAILED_WRITES.names, LOG_MAX, BLOCK_FORMAT, SET_NULL, RECONCILE,
-        KEY_ENCODING, NEW_ENCODING, ENCODING_VALIDATION, SMALL_FILE, *LAYOUT_OPTIONS,
+        KEY_ENCODING, NEW_ENCODING, ENCODING_VALIDATION, SMALL_FILE, *LAYOUT_OPTIONS, *OF_RINGS,
         *CALLBACK_OPTIONS,
     )
 )  # fmt: skip

@@ -29,6 +29,8 @@ from mainstem.options import METADATA, flag
 from mainstem.options.metadata import INDEX_SWITCHES
 from mainstem.options.placing import (
     BUCKET_ENGINE,
+    BUCKET_EXPRESSIONS,
+    BUCKET_RULE,
     BUCKETS,
     HASH_FIELD,
     HIVE_STYLE,
@@ -71,10 +73,11 @@ _DEFAULTS: dict[str, str] = {
     EXCLUSIVE: "false",
     INDEX_TYPE: "BUCKET",
     BUCKET_ENGINE: "SIMPLE",
+    BUCKET_RULE: "regex",
 }
 _UPPER = (TABLE_TYPE, MERGE_MODE, INDEX_TYPE, BUCKET_ENGINE, TIMEZONE, KEY_GENERATOR)
 # A foreign table may lack it; then the option tells it (checked against its files).
-_GIVEN_WHERE_MISSING = (BUCKETS, SLASH_DATES, INDEX_TYPE)
+_GIVEN_WHERE_MISSING = (BUCKETS, BUCKET_EXPRESSIONS, BUCKET_ENGINE, SLASH_DATES, INDEX_TYPE)
 
 
 # Open tables of this process: a table remembers which instants it has read, so that a guard costs
@@ -298,7 +301,7 @@ def _found(config: TableConfig, key: str) -> str | None:
         return ",".join(config.hash_fields)
     if key == KEY_GENERATOR:
         return config.key_generator
-    if key == INDEX_TYPE and BUCKETS not in config.raw:
+    if key in (INDEX_TYPE, BUCKET_ENGINE) and BUCKETS not in config.raw:
         return config.raw.get(key)  # Hudi stores none, whichever it is
     return config.raw.get(key) or _DEFAULTS.get(key)
 

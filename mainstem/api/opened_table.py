@@ -119,8 +119,11 @@ class OpenedTable:
             check_writable(self.seams)
             check_table(self.seams.storage, self.identity)
             index = key_index({**config.raw, **self.given})
-            buckets = check_buckets(self.seams.storage, config) if index is None else 0
-            if index is not None:
+            told: Mapping[str, str] = {}
+            if index is None:
+                told = check_buckets(self.seams.storage, config)
+                config = config.completed_by(told)
+            else:
                 check_key_index(self.seams.storage, config, index, told=INDEX_TYPE in self.config.raw)
             note_lock(self.seams)
             self._identify()
@@ -128,8 +131,8 @@ class OpenedTable:
                 self.seams,
                 config,
                 options,
-                buckets=buckets,
-                given=self.given,
+                buckets=(config.buckets or 0) if index is None else 0,
+                given={**self.given, **told},
                 identity=self.identity,
                 fence=fence_of(self.seams, self.identity, exclusive=config.exclusive),
                 lock_free=needs_no_lock(self.seams),

@@ -272,7 +272,7 @@ class Services:
         from mainstem.services import clustering, compaction
 
         ctx = self._opened.writer_context()
-        if ctx.look_for_keys is not None:
+        if ctx.look_for_keys is not None or (ctx.config.uses_rings and columns is None):
             return clustering.schedule(ctx, _wanted(ctx, columns, strategy, partitions))
         return compaction.schedule(ctx, cluster=_clustering(ctx, columns, strategy, partitions))
 
@@ -291,7 +291,7 @@ class Services:
         from mainstem.services.progress import silent
 
         ctx = self._opened.writer_context()
-        if ctx.look_for_keys is None:
+        if ctx.look_for_keys is None and not ctx.config.uses_rings:
             raise Unsupported(
                 "the table has buckets, whose file groups no clustering may replace: cluster() puts their"
                 " rows in order",
@@ -320,6 +320,9 @@ class Services:
         strategy, ``Unsupported`` for columns that have no order. What Hudi does in new file groups
         (``ClusteringPlanStrategy``), a compaction does here.
 
+        Under consistent hashing, without ``columns``, it splits large file groups and merges small
+        neighbours, by ``hoodie.bucket.index.max.num.buckets`` and its like. Writers go on there, too.
+
         On a table without buckets it is Hudi's clustering: small file groups become larger new ones, by the
         options ``hoodie.clustering.plan.strategy.*``, and no order is needed. Writers go on, and lose
         nothing; where they write to the same file groups meanwhile, the clustering steps back and is planned
@@ -329,7 +332,7 @@ class Services:
         from mainstem.services.progress import silent
 
         ctx = self._opened.writer_context()
-        if ctx.look_for_keys is not None:
+        if ctx.look_for_keys is not None or (ctx.config.uses_rings and columns is None):
             asked = _wanted(ctx, columns, strategy, partitions)
             return clustering.cluster(ctx, asked, progress or silent)
         wanted = _clustering(ctx, columns, strategy, partitions)

@@ -143,12 +143,13 @@ class Table:
         from mainstem.layout.key_index import key_index
         from mainstem.merge.compaction_cautions import cautions
         from mainstem.merge.rules import marks_deletes, merge_rules
+        from mainstem.options.placing import uses_rings
         from mainstem.options.tables import KEEP_TOMBSTONES
 
         raw = self.opened.config.raw
         rules = merge_rules(raw)
         marked = marks_deletes(rules, self.schema.names)
-        kept = KEEP_TOMBSTONES.read(raw) > 0 and key_index(raw) is None
+        kept = KEEP_TOMBSTONES.read(raw) > 0 and key_index(raw) is None and not uses_rings(raw)
         return cautions(rules, timed_deletes=marked, kept=kept)
 
     def timeline(self) -> list[Instant]:

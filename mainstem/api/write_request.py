@@ -85,6 +85,8 @@ def write_spec(opened: OpenedTable, ctx: WriterContext, operation: str) -> Write
         fill_missing=fills_missing({**config.raw, **opened.given}),
         hash_fields=config.hash_fields,
         buckets=ctx.buckets,
+        rings=config.history if config.uses_rings else None,
+        bucket_rules=config.bucket_rules if ctx.buckets else None,
         rules=complete_rules(rules, user_schema, blocks_schema),
         ordering=config.ordering,
         user_schema=user_schema,

@@ -201,15 +201,23 @@ def _endless(record_key: str, fields: Sequence[str]) -> bool:
 def bucket_ids(
     record_keys: pa.Array,
     *,
-    buckets: int,
+    buckets: int | np.ndarray,
     hash_fields: Sequence[str],
     parts: Sequence[tuple[str, pa.Array]] | None,
 ) -> np.ndarray:
-    """Bucket of each row, int32.
+    """Bucket of each row, int32. ``buckets``: how many there are, or for each row how many its partition has.
 
     ``record_keys`` are the keys' texts. ``parts`` gives the (field, text) columns of a composite key in key
     order (a null is a null part), or None if a key is one plain value.
     """
+    hashed = key_hashes(record_keys, hash_fields=hash_fields, parts=parts)
+    return (hashed % np.asarray(buckets, np.uint32)).astype(np.int32)
+
+
+def key_hashes(
+    record_keys: pa.Array, *, hash_fields: Sequence[str], parts: Sequence[tuple[str, pa.Array]] | None
+) -> np.ndarray:
+    """What Java divides by the bucket count, uint32 below 2**31; arguments are those of ``bucket_ids``."""
     if parts is None:
         hashed = np.uint32(31) + java_string_hash(record_keys)
         odd = _and(_contains(record_keys, ","), _contains(record_keys, ":"))
@@ -228,7 +236,7 @@ def bucket_ids(
     if odd.any():
         for row in np.flatnonzero(odd):
             hashed[row] = _slow_hash(record_keys[int(row)].as_py(), hash_fields)
-    return ((hashed & np.uint32(0x7FFFFFFF)) % np.uint32(buckets)).astype(np.int32)
+    return hashed & np.uint32(0x7FFFFFFF)
 
 
 def _slow_hash(record_key: str, fields: Sequence[str]) -> np.uint32:

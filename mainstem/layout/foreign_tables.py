@@ -7,7 +7,7 @@ sample of the keys.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from mainstem.errors import CorruptTable, Invalid, Unsupported
 from mainstem.formats.avro_schema import META_FIELDS
 from mainstem.formats.log_file import BlockKind, read_blocks
 from mainstem.layout.buckets import bucket_ids, file_id_bucket
+from mainstem.layout.hash_rings import ring_hashes
 from mainstem.layout.key_index import KeyIndex
 from mainstem.layout.partitions import list_partitions
 from mainstem.layout.properties import (
@@ -26,10 +27,13 @@ from mainstem.layout.properties import (
     TableConfig,
     parsed_config,
 )
+from mainstem.layout.stored_bucket_rules import put_first_rules, stored_rules
+from mainstem.layout.stored_rings import Completed, newest_ring
 from mainstem.limits import LOCK_FILE_BYTES_MAX, PROPERTIES_BYTES_MAX, TIMELINE_FILE_BYTES_MAX
 from mainstem.merge.rules import merge_rules
 from mainstem.options.placing import (
     BUCKET_ENGINE,
+    BUCKET_EXPRESSIONS,
     BUCKETS,
     HASH_FIELD,
     INDEX_TYPE,
@@ -52,22 +56,31 @@ _KEY = META_FIELDS[2]
 _SHAPES = {FIELD_PREFIXED: "'field:value'", VALUE_ONLY: "'value'"}
 
 
-def check_buckets(storage: Storage, config: TableConfig) -> int:
-    """The bucket count to write with; ``config`` already includes what the caller gave.
+def check_buckets(storage: Storage, config: TableConfig) -> Mapping[str, str]:
+    """What completes ``config``, which already includes what the caller gave, to the bucket counts to write
+    with: those of the table's file, where it has one (``stored_bucket_rules``).
 
     Raises ``Invalid`` if the count is unknown or does not fit the table's files, and ``Unsupported`` for
     a table with replaced file groups or with another index than the simple bucket index.
     """
-    count = config.buckets
-    if count is None:
-        _check_index(storage, config)
+    ours = config.buckets is not None and made_here(storage, config)
+    told = {} if ours and config.bucket_rules is None else stored_rules(storage, config)
+    config = config.completed_by(told)
+    if config.buckets is None:
+        if not config.uses_rings:
+            _check_index(storage, config)
         raise Invalid(
             f"the table does not say its bucket count: give {BUCKETS} as all its writers do (Spark's"
             " default is 256, Flink's is 4). A wrong count would double rows",
             table=storage.base,
         )
-    if made_here(storage, config):
-        return count
+    if ours:
+        if not told and config.bucket_rules is not None:
+            put_first_rules(storage, config.bucket_rules)  # whoever made the table died before
+        return told
+    if config.uses_rings:
+        _check_rings(storage, config)
+        return told
     for instant in load_timeline(storage).instants:
         if instant.comparable_action == REPLACECOMMIT:
             raise Unsupported(
@@ -75,8 +88,8 @@ def check_buckets(storage: Storage, config: TableConfig) -> int:
                 " replaced, and non-blocking writers append to the replaced ones (apache/hudi#19793)",
                 table=storage.base,
             )
-    _check_files(storage, config, count)
-    return count
+    _check_files(storage, config)
+    return told
 
 
 def check_key_index(storage: Storage, config: TableConfig, index: KeyIndex, *, told: bool) -> None:
@@ -186,10 +199,12 @@ def _index_of(storage: Storage, config: TableConfig) -> str:
     return "another index (SIMPLE or BLOOM if Spark wrote it, FLINK_STATE if Flink did; Hudi stores no name)"
 
 
-def _check_files(storage: Storage, config: TableConfig, count: int) -> None:
-    sampled = 0
+def _check_files(storage: Storage, config: TableConfig) -> None:
+    sampled, rules = 0, config.bucket_rules
     for listing in list_partitions(storage, partitioned=bool(config.partition_fields)):
         owners: dict[int, str] = {}
+        count = (config.buckets or 0) if rules is None else rules.count(listing.partition)
+        told = BUCKETS if rules is None else BUCKET_EXPRESSIONS
         for name in listing.names:
             parsed = paths.parse_log_name(name) or paths.parse_base_name(name)
             if parsed is None:
@@ -200,7 +215,7 @@ def _check_files(storage: Storage, config: TableConfig, count: int) -> None:
                 raise _other_index(storage, config, parsed.file_id, path)
             if bucket >= count:
                 raise Invalid(
-                    f"file id {parsed.file_id!r} does not fit {BUCKETS}={count}: expected eight digits"
+                    f"file id {parsed.file_id!r} does not fit {told}={count}: expected eight digits"
                     f" below {count} in front; the table has another bucket count (file {path})",
                     table=storage.base,
                 )
@@ -213,6 +228,41 @@ def _check_files(storage: Storage, config: TableConfig, count: int) -> None:
                 )
             if sampled < _SAMPLED_FILES:
                 sampled += _check_keys(storage, config, path, bucket, count)
+
+
+def _check_rings(storage: Storage, config: TableConfig) -> None:
+    """Check that the table's file groups are those of its rings, and a sample of the keys lies in them."""
+    sampled, completed = 0, Completed(storage, config.history)
+    for listing in list_partitions(storage, partitioned=bool(config.partition_fields)):
+        ring = newest_ring(storage, listing.partition, completed)
+        for name in listing.names:
+            parsed = paths.parse_log_name(name) or paths.parse_base_name(name)
+            if parsed is None:
+                continue
+            path = paths.in_partition(listing.partition, name)
+            if ring is None:
+                raise Invalid(
+                    f"{BUCKET_ENGINE}=CONSISTENT_HASHING, but partition {listing.partition!r} has rows and no"
+                    f" ring in {paths.rings_of(listing.partition)} (file {path}): the table has another"
+                    f" index, or {BUCKET_ENGINE}=SIMPLE. Give what its other writers do",
+                    table=storage.base,
+                )
+            node = ring.nodes.get(parsed.file_id)
+            if node is None or sampled >= _SAMPLED_FILES:
+                continue  # split or merged
+            for keys in _keys_of(storage, path):
+                keys = keys.slice(0, _SAMPLED_KEYS)
+                sampled += 1
+                found = ring.find(ring_hashes(keys, hash_fields=config.hash_fields, parts=None))
+                wrong = [at for at, its in enumerate(found.tolist()) if its != node]
+                if wrong:
+                    raise Invalid(
+                        f"record key {keys[wrong[0]].as_py()!r} belongs into file group"
+                        f" {ring.file_id(int(found[wrong[0]]))} by the ring {ring.instant} over"
+                        f" {list(config.hash_fields)}, but lies in {path}: give the {HASH_FIELD} of the"
+                        " table's other writers. Nothing was written",
+                        table=storage.base,
+                    )
 
 
 def check_key_encoding(storage: Storage, config: TableConfig) -> None:
@@ -313,7 +363,7 @@ def _check_keys(
                 f"record key {key!r} hashes to bucket {found[wrong[0]]} of {count} over"
                 f" {list(config.hash_fields)}, but lies in bucket {bucket} (file {path}): the bucket"
                 " count, the hash fields or the index of the table differ from these. Nothing was written;"
-                f" give the {BUCKETS} and {HASH_FIELD} of its other writers",
+                f" give the {BUCKETS}, {BUCKET_EXPRESSIONS} and {HASH_FIELD} of its other writers",
                 table=storage.base,
             )
     return checked

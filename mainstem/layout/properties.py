@@ -16,12 +16,15 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from mainstem.errors import CorruptTable, Invalid, Unsupported
 from mainstem.formats.java_properties import format_properties, parse_properties
 from mainstem.layout.bucket_resizes import Resize, open_resize, parse_resizes
+from mainstem.layout.bucket_rules import BucketRules
 from mainstem.limits import PROPERTIES_BYTES_MAX
 from mainstem.merge import modes
 from mainstem.options.locks import FOLDER, PLACE_KEYS, PROVIDER
 from mainstem.options.metadata import AUTO_DELETE, COLUMN_STATS, METADATA, PARTITIONS, PARTITIONS_INFLIGHT
 from mainstem.options.placing import (
     BUCKET_ENGINE,
+    BUCKET_EXPRESSIONS,
+    BUCKET_RULE,
     BUCKETS,
     CONSISTENT_TIMESTAMP,
     ENCODING_VALIDATION,
@@ -37,6 +40,7 @@ from mainstem.options.placing import (
     SLASH_DATES,
     TIME_OPTIONS,
     URL_ENCODE,
+    uses_rings,
 )
 from mainstem.options.tables import (
     BASE_FILE_FORMAT,
@@ -122,7 +126,7 @@ DECISIVE = (
     PAYLOAD_CLASS, HIVE_STYLE,
     URL_ENCODE,
     DROP_PARTITION_COLUMNS, POPULATE_META_FIELDS,
-    BASE_FILE_FORMAT, TIMEZONE, BUCKETS, HASH_FIELD, INDEX_TYPE,
+    BASE_FILE_FORMAT, TIMEZONE, BUCKETS, BUCKET_EXPRESSIONS, HASH_FIELD, INDEX_TYPE,
     BUCKET_ENGINE, PROVIDER, FOLDER, *PLACE_KEYS,
     CDC_ENABLED, TIMELINE_PATH, SLASH_DATES, CONSISTENT_TIMESTAMP,
     KEY_ENCODING, NEW_ENCODING,
@@ -299,6 +303,22 @@ class TableConfig:
         return frozenset(known.union(*((one.before, one.after) for one in self.resizes)))
 
     @property
+    def bucket_rules(self) -> BucketRules | None:
+        """How many buckets each partition has; None: all have ``buckets``, or that is unknown.
+
+        Raises ``Invalid`` and ``Unsupported`` for rules that cannot be followed.
+        """
+        text = BUCKET_EXPRESSIONS.read(self.raw)
+        if not text or self.buckets is None:
+            return None
+        return BucketRules.of(text, BUCKET_RULE.read(self.raw), self.buckets)
+
+    @property
+    def uses_rings(self) -> bool:
+        """Whether buckets are ranges of hashes (consistent hashing), whose file groups rings tell."""
+        return uses_rings(self.raw)
+
+    @property
     def hash_fields(self) -> tuple[str, ...]:
         return self._fields(HASH_FIELD) or self.record_key
 
@@ -336,7 +356,8 @@ class TableConfig:
         """
         silent: dict[str, str] = {
             key: given[key]
-            for key in (BUCKETS, HASH_FIELD, INDEX_TYPE, BUCKET_ENGINE, SLASH_DATES, KEY_ENCODING,
+            for key in (BUCKETS, BUCKET_EXPRESSIONS, *BUCKET_RULE.names, HASH_FIELD, INDEX_TYPE,
+                        BUCKET_ENGINE, SLASH_DATES, KEY_ENCODING,
                         NEW_ENCODING, ENCODING_VALIDATION, CONSISTENT_TIMESTAMP, *TIME_OPTIONS)
             if key in given and not self._get(key)
         }
@@ -420,7 +441,7 @@ class TableConfig:
         needs = (
             (TABLE_TYPE, self.table_type, (MERGE_ON_READ,)),
             (INDEX_TYPE, self._get(INDEX_TYPE).upper(), ("", *INDEX_TYPE.allowed)),
-            (BUCKET_ENGINE, self._get(BUCKET_ENGINE).upper(), ("", "SIMPLE")),
+            (BUCKET_ENGINE, self._get(BUCKET_ENGINE).upper(), ("", *BUCKET_ENGINE.allowed)),
             (MERGE_MODE, self.merge_mode, modes.MODES),  # CUSTOM: see merge/rules.py
             (KEY_GENERATOR, self.key_generator,
              ("SIMPLE", "COMPLEX", "NON_PARTITION", "TIMESTAMP", "CUSTOM")),
@@ -442,6 +463,12 @@ class TableConfig:
                     table=table,
                 )
         modes.partial_update_mode(self.raw)  # refuses an unknown mode
+        if self.bucket_rules is not None and self.uses_rings:  # rules that cannot be followed are refused
+            raise Invalid(
+                f"{BUCKET_EXPRESSIONS} and {BUCKET_ENGINE}=CONSISTENT_HASHING exclude each other: the ring of"
+                " a partition says how many buckets it has",
+                table=table,
+            )
         if self.version == 8:
             self._check_version_8(table)
         if not self.record_key:

@@ -37,7 +37,7 @@ from mainstem.options.metadata import (
     STATS_GROUPS,
     UNSAFE_FOR_JAVA,
 )
-from mainstem.options.placing import INDEX_TYPE
+from mainstem.options.placing import INDEX_TYPE, uses_rings
 from mainstem.options.reading import (
     DATA_SKIPPING,
 )
@@ -174,7 +174,8 @@ class WriterOptions:
             if key.startswith(families.OWN) and key not in OWN_KEYS:
                 raise Invalid(f"unknown option {key!r}; known ones are {', '.join(sorted(OWN_KEYS))}")
         mode = CONCURRENCY.read(properties)
-        bucketed = INDEX_TYPE.read({**(table or {}), **given}) == INDEX_TYPE.default
+        placing = {**(table or {}), **given}
+        bucketed = INDEX_TYPE.read(placing) == INDEX_TYPE.default and not uses_rings(placing)
         if mode != NBCC and (bucketed or mode != OCC):
             raise Invalid(
                 f"{CONCURRENCY}={mode}: mainstem writes with {NBCC} only; set it, here and on every"

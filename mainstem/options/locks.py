@@ -37,6 +37,12 @@ PAUSE_MS = Whole(
     "hoodie.write.lock.client.wait_time_ms_between_retry", 5_000, 0, _JAVA_INT_MAX, "milliseconds",
     read_by=_READ_BY, says="The pause between two attempts; Java checks for a free lock file this often.",
 )  # fmt: skip
+#: Hudi's default under a bucket index reads a number out of file ids, and fails on those of rings.
+CONFLICTS_BY_FILE = "org.apache.hudi.client.transaction.SimpleConcurrentFileWritesConflictResolutionStrategy"
+CONFLICTS = Text(
+    "hoodie.write.lock.conflict.resolution.strategy", like="class of Hudi's", read_by="api.create",
+    says="How Java's writers find conflicts; mainstem has none.",
+)  # fmt: skip
 FOLDER = Text(
     "hoodie.write.lock.filesystem.path", like="absolute local path", read_by=_READ_BY,
     says="Folder of the lock file; by default the table's `.hoodie`.",

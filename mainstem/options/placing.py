@@ -5,11 +5,14 @@ All writers of a table must agree on this, so options that contradict the table 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from mainstem.options.declaration import Choice, Flag, Text, Whole
 from mainstem.options.families import TIME_PARTITIONS, TIME_PARTITIONS_OLD
 
 _TABLE = "layout.properties"
 _KEYS = "layout.key_generator"
+_RULES = "layout.bucket_rules"
 
 #: what jobs call them
 RECORD_KEY_OPTION = "hoodie.datasource.write.recordkey.field"
@@ -135,19 +138,27 @@ RECORD_MOVES = Flag(
 )  # fmt: skip
 KEY_MOVES = (SIMPLE_MOVES, BLOOM_MOVES, RECORD_MOVES)
 BUCKET_ENGINE = Choice(
-    "hoodie.index.bucket.engine", "SIMPLE", ("SIMPLE",), table=True, read_by=_TABLE,
-    says="Tables whose bucket counts change are not written: Hudi has none beside concurrent writers.",
+    "hoodie.index.bucket.engine", "SIMPLE", ("SIMPLE", "CONSISTENT_HASHING"), table=True, read_by=_TABLE,
+    says="Whether buckets are fixed or, under consistent hashing, ranges of hashes that Hudi's clustering"
+    " splits and merges.",
 )  # fmt: skip
 BUCKET_EXPRESSIONS = Text(
-    "hoodie.bucket.index.partition.expressions", read_by="flink",
-    says="Bucket counts per partition are refused; give one count for all.",
+    "hoodie.bucket.index.partition.expressions", like="expression,count;...", table=True, read_by=_RULES,
+    says="Bucket counts of partitions: of the first expression that is found in the path.",
 )  # fmt: skip
 BUCKET_RULE = Text(
-    "hoodie.bucket.index.partition.rule",
-    "regex",
-    read_by="flink",
-    says="No effect: there are no expressions.",
-)
+    "hoodie.bucket.index.partition.rule.type", "regex", like="regex", table=True,
+    aliases=("hoodie.bucket.index.partition.rule",), read_by=_RULES,
+    says="What these expressions are; Hudi has one kind.",
+)  # fmt: skip
+
+
+def uses_rings(properties: Mapping[str, str]) -> bool:
+    """Whether buckets are ranges of hashes (consistent hashing)."""
+    text = str(properties.get(BUCKET_ENGINE, "")).strip().upper()
+    return INDEX_TYPE.read(properties) == INDEX_TYPE.default and text == "CONSISTENT_HASHING"
+
+
 VECTOR_COLUMNS = Text(
     "hoodie.vector.columns", like="column:dimension,...", read_by="flink",
     says="For a new table: which arrays are vectors. In a base file's footer: which columns are vectors.",

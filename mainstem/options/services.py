@@ -149,6 +149,31 @@ CLUSTER_GROUPS = Whole(
     read_by=_CLUSTERING, says="How many such groups one plan has.",
 )  # fmt: skip
 
+# -- splits and merges of file groups under consistent hashing --------------------------------------------
+
+_RINGS = "services.ring_plan"
+MAX_BUCKETS = Whole(
+    "hoodie.bucket.index.max.num.buckets", 0, 0, 100_000, "buckets", read_by=_RINGS,
+    says="Most file groups of a partition after splits; by default as many as it begins with.",
+)  # fmt: skip
+MIN_BUCKETS = Whole(
+    "hoodie.bucket.index.min.num.buckets", 0, 0, 100_000, "buckets", read_by=_RINGS,
+    says="Fewest file groups of a partition after merges; by default as many as it begins with.",
+)  # fmt: skip
+SPLIT_THRESHOLD = Text(
+    "hoodie.bucket.index.split.threshold", "2.0", like="number", read_by=_RINGS,
+    says="A file group of more than so many times the size of a file is split.",
+)  # fmt: skip
+MERGE_THRESHOLD = Text(
+    "hoodie.bucket.index.merge.threshold", "0.2", like="number", read_by=_RINGS,
+    says="Neighbours of together less than so many times the size of a file are merged.",
+)  # fmt: skip
+MAX_FILE = Whole(
+    "hoodie.parquet.max.file.size", 120 * MIB, 1, 2**62, "bytes", read_by=_RINGS,
+    says="The size of a file, by which file groups are split and merged.",
+)  # fmt: skip
+OF_RINGS = (MAX_BUCKETS, MIN_BUCKETS, SPLIT_THRESHOLD, MERGE_THRESHOLD, MAX_FILE)
+
 # -- log compaction --------------------------------------------------------------------------------------
 
 LOG_BLOCKS_MIN = Whole(

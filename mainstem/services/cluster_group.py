@@ -4,7 +4,7 @@
 the plan alone, and so do its rows. Where a group becomes several files, which row goes into which must not
 depend on who divides them:
 
-- without an order, a hash of its key tells a row's file;
+- without an order, a hash of its key tells a row's file, under consistent hashing by the new ring;
 - with one, its number among all rows does. Rows of one place are put in the order of their keys, or, along a
   curve, everybody computes the same curve, with the same memory.
 
@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from mainstem.formats.avro_schema import META_FIELDS
 from mainstem.formats.base_file import BaseFileFormat, write_base_file
 from mainstem.layout.buckets import java_string_hash
+from mainstem.layout.hash_rings import Ring, ring_hashes
 from mainstem.limits import MIB
 from mainstem.lsm_archive.reader import Archive
 from mainstem.merge.rules import KEY_COLUMN
@@ -77,11 +78,15 @@ class OutputTask:
     durable: bool
     history: str
     order: RowOrder | None = None
+    #: under consistent hashing: the new file group, the ring that tells which rows are its own, and by what
+    given_id: str = ""
+    ring: Ring | None = None
+    hash_fields: tuple[str, ...] = ()
 
     @property
     def file_id(self) -> str:
         """The new file group."""
-        return new_file_id(self.time, self.at, self.number)
+        return self.given_id or new_file_id(self.time, self.at, self.number)
 
     @property
     def file_name(self) -> str:
@@ -155,6 +160,11 @@ class OutputTask:
 
     def _by_hash(self, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
         for table in tables:
+            if self.ring is not None:
+                texts = table.column(KEY_COLUMN).cast(pa.string()).combine_chunks()
+                nodes = self.ring.find(ring_hashes(texts, hash_fields=self.hash_fields, parts=None))
+                yield table.filter(pa.array(nodes == self.ring.nodes[self.file_id]))
+                continue
             keys = table.column(KEY_COLUMN).cast(pa.string()).combine_chunks()
             hashed = java_string_hash(keys).astype(np.int64) & 0x7FFFFFFF
             yield table.filter(pa.array(hashed % self.group.outputs == self.number))

@@ -1,4 +1,4 @@
-"""Clustering of tables without buckets: file groups are replaced by new ones, beside running writers.
+"""Clustering of tables without fixed buckets: file groups are replaced by new ones, beside running writers.
 
   [[ lock: which slices, of what completed before now -> publish t.clustering.requested ]]
   -> t.clustering.inflight -> per new file group: merge and order the rows, put the base file in place
@@ -20,7 +20,7 @@ Hudi: ``ClusteringPlanActionExecutor``, ``MultipleSparkJobExecutionStrategy``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow.parquet as pq
@@ -29,9 +29,11 @@ from mainstem.errors import CorruptTable, Unavailable, Unsupported, naming
 from mainstem.formats.avro_container import OUR_MARK
 from mainstem.formats.avro_schema import arrow_to_avro, avro_to_arrow
 from mainstem.formats.base_file import BaseFileFormat
+from mainstem.layout.hash_rings import Ring
 from mainstem.layout.key_index import GroupOfKey
 from mainstem.layout.properties import load_config
 from mainstem.layout.schema_fit import arrow_user_schema
+from mainstem.layout.stored_rings import mark_committed, put_ring
 from mainstem.limits import HEARTBEAT_BYTES_MAX, MIB, TIMELINE_FILE_BYTES_MAX
 from mainstem.metadata.commits.action import FileChanges
 from mainstem.options.services import LAYOUT_STRATEGY
@@ -51,6 +53,7 @@ from mainstem.services.compaction_plan import CompactionOptions, FileListing
 from mainstem.services.executor import publish_end, publish_plan
 from mainstem.services.other_attempts import forget_other_attempt, sweep_private
 from mainstem.services.progress import Progress, silent
+from mainstem.services.ring_plan import RingChange, SplitOptions, Splittable, ring_changes
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.storage.side_by_side import side_by_side
@@ -58,6 +61,7 @@ from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.clustering_plans import (
     CLUSTER,
     SORT_AND_SIZE,
+    SPLIT_AND_MERGE,
     ClusteringGroup,
     ClusteringPlan,
     encode_clustering_plan,
@@ -135,8 +139,12 @@ def cluster(ctx: WriterContext, wanted: Wanted, progress: Progress = silent) -> 
 def schedule(ctx: WriterContext, wanted: Wanted) -> str | None:
     """Plan a clustering of everything that is completed now; its requested time, None if there is nothing.
 
-    Raises whatever the lock raises, ``Invalid`` for an order by columns that the table lacks.
+    Under consistent hashing it splits and merges file groups (``ring_plan``), unless another engine has a
+    write in flight. Raises whatever the lock raises, ``Invalid`` for an order by columns that the table
+    lacks.
     """
+    if ctx.config.uses_rings:
+        return _schedule_splits(ctx, wanted)
     options = ClusteringOptions.from_properties({**ctx.config.raw, **ctx.given})
     with naming(ctx.base, "planning a clustering failed", "nothing is planned, try again"):
         listing = FileListing(ctx.seams.storage, ctx.config)
@@ -156,6 +164,22 @@ def schedule(ctx: WriterContext, wanted: Wanted) -> str | None:
                 params = noted
             made = ClusteringPlan(tuple(groups), params=params, notes=notes)
             return encode_clustering_plan(made, ctx.written_base)
+
+        return publish_plan(ctx, CLUSTERING, plan).time
+
+
+def _schedule_splits(ctx: WriterContext, wanted: Wanted) -> str | None:
+    options = SplitOptions.from_properties({**ctx.config.raw, **ctx.given})
+    with naming(ctx.base, "planning a clustering failed", "nothing is planned, try again"):
+        listing = FileListing(ctx.seams.storage, ctx.config)
+        due = Splittable(listing, wanted, options, ctx.seams.random, ctx.config.history)
+
+        def plan(timeline: ActiveTimeline) -> bytes | None:
+            ctx.reread_config()
+            _, groups = due.now()
+            if not groups or foreign_write(ctx.seams.storage, timeline) is not None:
+                return None
+            return encode_clustering_plan(ClusteringPlan(tuple(groups), SPLIT_AND_MERGE), ctx.written_base)
 
         return publish_plan(ctx, CLUSTERING, plan).time
 
@@ -226,6 +250,8 @@ class _Execution:
     schema: str
     tasks: tuple[OutputTask, ...]
     written: _WrittenSince
+    #: under consistent hashing: those of its partitions once it is completed
+    rings: tuple[Ring, ...] = ()
 
     @classmethod
     def of(cls, ctx: WriterContext, state: TableState, time: str) -> _Execution:
@@ -234,8 +260,9 @@ class _Execution:
             plan = load_clustering_plan(storage, time)
         except FileNotFoundError:
             raise Unavailable(f"the clustering {time} ended just now", table=ctx.base) from None
-        _check(state, plan, time)
+        _check(state, plan, time, (SPLIT_AND_MERGE,) if ctx.config.uses_rings else STRATEGIES)
         assert plan is not None
+        changes = _ring_changes(ctx, plan, time) if ctx.config.uses_rings else {}
         properties = {**ctx.config.raw, **ctx.given}
         outputs = sum(group.outputs for group in plan.groups)
         memory = CompactionOptions.from_properties(properties).memory_bytes
@@ -256,13 +283,17 @@ class _Execution:
         spec = replace(spec, columns=tuple(name for name in spec.columns if name != FILE_NAME))
         sync, history = ctx.services_sync, ctx.config.history
         tasks = tuple(
-            OutputTask(time, at, number, group, spec, schema, fitting, memory, sync, history, order)
+            OutputTask(
+                time, at, number, group, spec, schema, fitting, memory, sync, history, order,
+                *_ring_of(changes, group.partition, at, number), ctx.config.hash_fields,
+            )
             for at, group in enumerate(plan.groups)
             for fitting in [_with_bloom_for(how, _rows_at_most(state, group), group.outputs)]
             for number in range(group.outputs)
         )
         written = _WrittenSince(storage, time, plan, ctx.config.history)
-        return cls(ctx, time, plan, schema_text(state), tasks, written)
+        rings = tuple(changes[partition].ring for partition in sorted(changes))
+        return cls(ctx, time, plan, schema_text(state), tasks, written, rings)
 
     def begin(self) -> None:
         """Raises ``Unavailable`` while another engine may be executing the plan."""
@@ -286,6 +317,8 @@ class _Execution:
         ctx, storage = self.ctx, self.ctx.seams.storage
         folders = sorted({stat.partition for stat in stats})
         storage.settle([], folders, durable=ctx.services_sync)
+        for ring in self.rings:  # before the commit: whoever sees that must find them
+            put_ring(storage, ring)
         self.written.find(ctx.publisher.timeline())  # so that little is left to be read under the lock
         content = encode_replace_commit(
             stats, {**self.plan.notes, "schema": self.schema}, CLUSTER, self.plan.replaced
@@ -301,6 +334,8 @@ class _Execution:
                 roll_back(ctx, Instant(self.time, CLUSTERING, INFLIGHT), own=True)
                 return Clustered(self.time, None, why=why)
         sweep_private(storage, self.time)
+        for ring in self.rings:
+            mark_committed(storage, ring)
         order = self.tasks[0].order if self.tasks else None
         return Clustered(
             self.time,
@@ -358,18 +393,38 @@ def _with_bloom_for(how: BaseFileFormat, rows: int, files: int) -> BaseFileForma
     return replace(how, bloom=replace(how.bloom, entries=min(how.bloom.entries, max(1, each))))
 
 
-def _check(state: TableState, plan: ClusteringPlan | None, time: str) -> None:
+def _ring_changes(ctx: WriterContext, plan: ClusteringPlan, time: str) -> dict[str, RingChange]:
+    where = paths.timeline_file(f"{time}.{CLUSTERING}.requested")
+
+    def refused(why: str) -> CorruptTable:
+        text = f"the clustering plan does not fit the table's rings: {why}; nothing was changed: roll it back"
+        return CorruptTable(text, path=where, table=ctx.base)
+
+    return ring_changes(ctx.seams.storage, plan, time, ctx.config.history, refused)
+
+
+def _ring_of(
+    changes: Mapping[str, RingChange], partition: str, group: int, number: int
+) -> tuple[str, Ring | None]:
+    """File id and ring of a plan's new file group; neither without consistent hashing."""
+    change = changes.get(partition)
+    return ("", None) if change is None else (change.outputs[group][number], change.ring)
+
+
+def _check(
+    state: TableState, plan: ClusteringPlan | None, time: str, strategies: Sequence[str]
+) -> None:
     """Check a plan before any work: a known strategy, and files that exist, are whole and are named once."""
     storage, where = state.storage, paths.timeline_file(f"{time}.{CLUSTERING}.requested")
     if plan is None or not plan.groups:
         raise CorruptTable(
             "the clustering plan is empty: its planner died; roll it back (mainstem rollback)", path=where
         )
-    if plan.strategy not in STRATEGIES or not plan.keeps_meta:
-        what = plan.strategy if plan.strategy not in STRATEGIES else "preserveHoodieMetadata=false"
+    if plan.strategy not in strategies or not plan.keeps_meta:
+        what = plan.strategy if plan.strategy not in strategies else "preserveHoodieMetadata=false"
         raise Unsupported(
             f"the clustering {time} is of {what}, which mainstem does not execute; expected"
-            f" {' or '.join(STRATEGIES)}. Execute it with the engine that planned it, or roll it back",
+            f" {' or '.join(strategies)}. Execute it with the engine that planned it, or roll it back",
             table=storage.base,
         )
     names: dict[str, set[str]] = {}

@@ -63,7 +63,7 @@ def hours_kept(config: TableConfig, spec: ReadSpec) -> int:
     rules = spec.rules
     if not rules.ordering or rules.merger is not None or spec.ids is not None or spec.virtual_key:
         return 0
-    if key_index(config.raw) is not None or not marks_deletes(rules, spec.schema.names):
+    if key_index(config.raw) is not None or config.uses_rings or not marks_deletes(rules, spec.schema.names):
         return 0
     if not all(can_order_deletes(kind) for kind in spec.ordering_types):
         return 0

@@ -64,7 +64,7 @@ from mainstem.layout.slicing import FileSlice, query_slice
 from mainstem.limits import MIB
 from mainstem.merge.rules import KEY_COLUMN, merge_rules
 from mainstem.metadata.commits.action import FileChanges
-from mainstem.options.placing import BUCKETS
+from mainstem.options.placing import BUCKET_EXPRESSIONS, BUCKETS
 from mainstem.options.writing import LAYOUT_OPTIONS
 from mainstem.publish.publisher import Guarded, Section
 from mainstem.readers.planning.query_schema import schema_text
@@ -170,7 +170,20 @@ def _check(ctx: WriterContext, buckets: int) -> None:
         )
     if ctx.look_for_keys is not None:
         raise Unsupported("the table has no buckets: there is nothing to resize", table=ctx.base)
-    if not made_here(ctx.seams.storage, ctx.read_properties()):
+    config = ctx.read_properties()
+    if config.uses_rings:
+        raise Unsupported(
+            "under consistent hashing file groups are split and merged one by one, where they are too large"
+            " or too small: cluster the table (table.cluster, mainstem cluster)",
+            table=ctx.base,
+        )
+    if config.bucket_rules is not None:
+        raise Unsupported(
+            f"the table's rules ({BUCKET_EXPRESSIONS}) say how many buckets each partition has, and its rows"
+            " lie by them: a table of other rules is a new one (create_table, bulk_insert)",
+            table=ctx.base,
+        )
+    if not made_here(ctx.seams.storage, config):
         raise Unsupported(
             "the table was made by another engine, where each writer is told the number of buckets on its"
             " own: there is no place at which all of them would see another one. Copy its rows into a new"

@@ -44,6 +44,7 @@ from dataclasses import dataclass
 
 from mainstem.errors import Invalid, Unavailable, naming
 from mainstem.layout.partitions import list_partitions
+from mainstem.layout.stored_rings import forget_rings
 from mainstem.publish.publisher import Section
 from mainstem.publish.staging import create_once
 from mainstem.services.claim import claim
@@ -230,6 +231,10 @@ class _Run:
         merges = (COMMIT, COMPACTION, LOGCOMPACTION, CLUSTERING, REPLACECOMMIT)
         remove_private_files(self._storage, {i.requested for i in self._plan.instants if i.action in merges})
         self._remove_data_files()
+        if self._ctx.config.uses_rings:
+            partitioned = bool(self._ctx.config.partition_fields)
+            for listing in list_partitions(self._storage, partitioned=partitioned):
+                forget_rings(self._storage, listing.partition, self._times)
         for requested in sorted(self._times):
             self._storage.delete_tree(paths.marker_folder(requested))
             self._ctx.heartbeats.stop(requested)

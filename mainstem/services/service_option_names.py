@@ -29,7 +29,8 @@ def name_meant(name: str) -> str | None:
     """The service's option that an unknown name misspells, or that has this name in Flink; None if none."""
     # Most of Hudi's options of clustering have no meaning here, and some are spelt much like one that has.
     cutoff = 0.95 if name.startswith(families.CLUSTERING) else 0.85
-    near = difflib.get_close_matches(name, sorted(SERVICE_KEYS), n=1, cutoff=cutoff)
+    known = SERVICE_KEYS.difference(services.OF_RINGS)  # which are spelt like options of buckets
+    near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=cutoff)
     return FLINK_KEYS.get(name) or (near[0] if near else None)
 
 

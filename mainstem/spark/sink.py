@@ -367,7 +367,8 @@ def by_bucket(df: DataFrame, spec: WriteSpec, tasks: int | None = None) -> DataF
 
     session = df.sparkSession
     cores = session.sparkContext.defaultParallelism if tasks is None else tasks
-    count = max(1, min(spec.buckets, cores))
+    most = spec.buckets if spec.bucket_rules is None else spec.bucket_rules.most
+    count = max(1, min(most, cores))
     schema = T.StructType([*df.schema.fields, T.StructField(_BUCKET, T.IntegerType(), False)])
     marked = df.mapInArrow(_bucket_function(spec, count), schema)
     return marked.repartitionById(count, F.col(_BUCKET)).drop(_BUCKET)

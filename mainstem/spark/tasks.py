@@ -8,8 +8,11 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
-from mainstem.layout.buckets import bucket_ids
 from mainstem.layout.schema_fit import arrow_user_schema, fit_batch
+from mainstem.layout.stored_rings import Rings
+from mainstem.storage.backends import storage_of
+from mainstem.storage.location import Location
+from mainstem.writers.encode_rows import buckets_of
 from mainstem.writers.write_spec import WriteSpec
 from mainstem.writers.write_task import write_task
 
@@ -65,10 +68,23 @@ def _schema(text: str) -> pa.Schema:
     return arrow_user_schema(text)
 
 
+@lru_cache(maxsize=1)
+def _rings(location: Location, instant: str, buckets: int, history: str) -> Rings:
+    """Those of one transaction."""
+    return Rings(storage_of(location), buckets, history)
+
+
 def bucket_numbers(spec: WriteSpec, batch: pa.RecordBatch) -> np.ndarray:
     """Hudi's bucket of each row, int32."""
     names = list(dict.fromkeys(spec.keys.key_fields))
+    if spec.bucket_rules is not None or spec.rings is not None:
+        names = list(dict.fromkeys([*names, *spec.keys.partition_fields]))
     table = pa.Table.from_batches([batch]).select(names)
     rows = fit_batch(table, _schema(spec.user_schema), required=names, table=spec.base)
     keys = spec.keys.record_keys(rows)
-    return bucket_ids(keys.texts, buckets=spec.buckets, hash_fields=spec.hash_fields, parts=keys.parts)
+    if spec.rings is not None:
+        rings = _rings(spec.location, spec.instant, spec.buckets, spec.rings)
+        return buckets_of(spec, keys, *spec.keys.partitions(rows), rings)[0]
+    if spec.bucket_rules is None:
+        return buckets_of(spec, keys, np.zeros(0, np.int64), [])[0]
+    return buckets_of(spec, keys, *spec.keys.partitions(rows))[0]

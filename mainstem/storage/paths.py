@@ -69,6 +69,9 @@ VECTOR_BUILDERS = ".hoodie/metadata/vector_index/.builders"
 INDEX_DEFINITIONS = ".hoodie/.index_defs/index.json"
 # Only tables with consistent hashing, whose buckets are split and merged, have it.
 CONSISTENT_HASHING = ".hoodie/.bucket_index/consistent_hashing_metadata"
+# How many buckets a partition has, where rules say it (PartitionBucketIndexHashingConfig).
+BUCKET_RULES = ".hoodie/.bucket_index/partition_bucket_index_meta/configs"
+FIRST_BUCKET_RULES = f"{BUCKET_RULES}/00000000000000.hashing_config"
 
 # An empty object that a new table has in a store: there are no empty folders there, and Java lists the
 # timeline. It stands in a subfolder, where nobody takes it for an instant.
@@ -112,6 +115,8 @@ _VECTOR_FILE = re.compile(r"^([0-9a-f]{32})-([a-z0-9-]+\.[a-z]+)\Z")
 _DECIDED = re.compile(r"^([0-9]{1,18})-[0-9a-f]{32}-[0-9]\Z")
 _NO_PATH = re.compile(r"[\x00-\x1f\x7f\\]")  # control characters and Windows separators
 _TIME = re.compile(r"^[0-9]{17}\Z")
+_RING = re.compile(r"^([0-9]{14,17})\.hashing_meta\Z")
+_BUCKET_RULES = re.compile(r"^([0-9]{14,17})\.hashing_config\Z")
 
 
 # What a log file holds, and its place among those of one instant, version and token: deletes come after rows.
@@ -518,3 +523,25 @@ def inside(path: str, *, source: str) -> str:
             path=source,
         )
     return path
+
+
+def rings_of(partition: str) -> str:
+    """The folder with a partition's rings."""
+    return f"{CONSISTENT_HASHING}/{partition}" if partition else CONSISTENT_HASHING
+
+
+def ring(partition: str, time: str) -> str:
+    """The ring of a partition that the instant requested at ``time`` made."""
+    return f"{rings_of(partition)}/{time}.hashing_meta"
+
+
+def ring_time(name: str) -> str | None:
+    """The instant of a ring's file name; None for other names."""
+    found = _RING.match(name)
+    return found[1] if found else None
+
+
+def bucket_rules_time(name: str) -> str | None:
+    """The instant that made the rules of a file in ``BUCKET_RULES``; None for other names."""
+    found = _BUCKET_RULES.match(name)
+    return found[1] if found else None

@@ -26,6 +26,10 @@ from mainstem.timeline.plans import name_in_plan
 CLUSTER = "CLUSTER"
 #: Hudi's default for Spark: sorts the rows of a group, and cuts them into files by size
 SORT_AND_SIZE = "org.apache.hudi.client.clustering.run.strategy.SparkSortAndSizeExecutionStrategy"
+#: its class for consistent hashing: splits and merges file groups
+SPLIT_AND_MERGE = (
+    "org.apache.hudi.client.clustering.run.strategy.SparkConsistentBucketClusteringExecutionStrategy"
+)
 
 
 @dataclass(frozen=True)
@@ -50,11 +54,13 @@ class ClusteredSlice:
 
 @dataclass(frozen=True)
 class ClusteringGroup:
-    """Slices of one partition whose rows become ``outputs`` new file groups."""
+    """Slices of one partition whose rows become ``outputs`` new file groups. ``notes``: texts for whoever
+    executes it."""
 
     slices: tuple[ClusteredSlice, ...]
     outputs: int
     metrics: Mapping[str, float] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def partition(self) -> str:
@@ -112,7 +118,7 @@ def encode_clustering_plan(plan: ClusteringPlan, base: str) -> bytes:
             ],
             "metrics": dict(group.metrics),
             "numOutputFileGroups": group.outputs,
-            "extraMetadata": None,
+            "extraMetadata": dict(group.notes) or None,
             "version": 1,
         }
         for group in plan.groups
@@ -178,7 +184,8 @@ def _group(raw: dict[str, Any], path: str) -> ClusteringGroup:
             f" {CLUSTERING_OUTPUTS_MAX:,}",
             path=path,
         )
-    return ClusteringGroup(slices, outputs)
+    notes = raw.get("extraMetadata")
+    return ClusteringGroup(slices, outputs, notes={} if notes is None else _texts(notes, path))
 
 
 def _slice(raw: dict[str, Any], path: str) -> ClusteredSlice:

@@ -26,6 +26,7 @@ from mainstem.errors import CorruptTable, Invalid, MainstemError, RolledBack, Un
 from mainstem.formats.log_file import LogBlock
 from mainstem.layout.buckets import file_id_bucket, nbcc_file_id
 from mainstem.layout.partitions import metafile_text, nested
+from mainstem.layout.stored_rings import Rings
 from mainstem.limits import MIB
 from mainstem.metadata.commits.written_rows import WrittenRows
 from mainstem.options.placing import URL_ENCODE
@@ -83,7 +84,8 @@ class BucketAppender:
         self._storage = storage
         self._spec = spec
         self._tokens = FileTokens(token)
-        self._encoder = BucketEncoder(spec, token.split("-", 1)[0])
+        self.rings = None if spec.rings is None else Rings(storage, spec.buckets, spec.rings)
+        self._encoder = BucketEncoder(spec, token.split("-", 1)[0], self.rings)
         self._logs: dict[tuple[str, int], OpenLog] = {}
         self._versions: dict[tuple[str, int], int] = {}
         self._file_ids = FileIds(storage, known_buckets)
@@ -326,7 +328,21 @@ class BucketAppender:
 
     def file_id(self, partition: str, bucket: int) -> str:
         """The file group of a bucket."""
+        if self.rings is not None:
+            return self.rings.of(partition).file_id(bucket)
         return self._file_ids(partition, bucket)
+
+    @property
+    def groups_written(self) -> frozenset[tuple[str, str]]:
+        """(partition, file id) of the files made so far."""
+        held = {(place[0], self.file_id(*place)) for place in self._versions}
+        return frozenset(held | {(stat.partition, stat.file_id) for stat in self._closed})
+
+    def bucket_of(self, partition: str, file_id: str) -> int | None:
+        """The bucket of a file group; None if it is that of none (any more)."""
+        if self.rings is not None:
+            return self.rings.of(partition).nodes.get(file_id)
+        return file_id_bucket(file_id)
 
     def _check_alive(self) -> None:
         """Raises if this writer was rolled back: nothing would remove the files that it creates now."""

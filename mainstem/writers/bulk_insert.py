@@ -20,7 +20,6 @@ from mainstem.errors import Invalid
 from mainstem.formats.avro_schema import META_FIELDS, avro_to_arrow
 from mainstem.formats.base_file import write_base_file
 from mainstem.formats.schema_resolution import project_to
-from mainstem.layout.buckets import file_id_bucket
 from mainstem.merge.file_slice import merge_slice
 from mainstem.merge.log_entries import DataRows, deleted_rows
 from mainstem.options.engines import SHUFFLE
@@ -125,6 +124,11 @@ class BulkInserter(BucketAppender):
         """Whether this writer has made a file, or holds rows that will make one."""
         return super().wrote or bool(self._waiting) or bool(self._closed)
 
+    @property
+    def groups_written(self) -> frozenset[tuple[str, str]]:
+        """With those whose rows wait."""
+        return super().groups_written | {(place[0], self.file_id(*place)) for place in self._waiting}
+
     def _append(self, slab: Slab) -> None:
         self.torn = True  # until the whole batch is held or written
         for place, low, high in zip(slab.places, slab.bounds[:-1], slab.bounds[1:], strict=True):
@@ -152,7 +156,7 @@ class BulkInserter(BucketAppender):
         found: set[int] = set()
         for name in self._storage.names(partition):
             parsed = paths.parse_log_name(name) or paths.parse_base_name(name)
-            bucket = file_id_bucket(parsed.file_id) if parsed else None
+            bucket = self.bucket_of(partition, parsed.file_id) if parsed else None
             if parsed is not None and bucket is not None and parsed.instant != self._spec.instant:
                 found.add(bucket)
         return found

@@ -168,5 +168,6 @@ class Overlaps:
 
 
 def places_of(files: Iterable[tuple[str, str]]) -> list[Place]:
-    """(partition, bucket) of each (partition, file id)."""
-    return [(partition, file_id_bucket(file_id)) for partition, file_id in files]
+    """(partition, bucket) of each (partition, file id), or (partition, file id) where it names no bucket."""
+    places = [(partition, file_id, file_id_bucket(file_id)) for partition, file_id in files]
+    return [(partition, file_id if bucket is None else bucket) for partition, file_id, bucket in places]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from mainstem.errors import Invalid, Unavailable, Unsupported
 from mainstem.forks import Mutex
 from mainstem.layout.properties import TableConfig, load_config
+from mainstem.layout.stored_bucket_rules import stored_rules
 from mainstem.limits import PROPERTIES_BYTES_MAX
 from mainstem.lsm_archive.reader import Archive
 from mainstem.metadata.commits.expression_rows import check_expressions
@@ -196,10 +197,12 @@ class WriterContext:
         """Check that the table's properties are still those that the transaction was planned for.
 
         Called when a write is planned and, with its ``section``, under the lock. The list of indexes may
-        change (``writers.publish_with_metadata``). Raises ``Unsupported`` or ``Invalid``, naming the changed
-        properties.
+        change (``writers.publish_with_metadata``), bucket counts of partitions may not. Raises
+        ``Unsupported`` or ``Invalid``, naming the changed properties.
         """
         found = self.properties(section)
+        if self.config.bucket_rules is not None:
+            stored_rules(self.seams.storage, self.config)
         if found is self.agreed:
             return
         now = found.completed_by(self.given)

@@ -1,6 +1,7 @@
 """Encodes a batch as log blocks: fits its rows to the table, sorts them by bucket, adds Hudi's meta columns.
 
-Nothing here touches storage. ``append`` writes the blocks into log files, ``staged_rows`` into private files.
+Nothing here touches storage, but for rings (``layout/stored_rings.py``). ``append`` writes the blocks into
+log files, ``staged_rows`` into private files.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from mainstem.formats.base_file import BaseFileFormat
 from mainstem.formats.log_file import Header, data_blocks, delete_block
 from mainstem.formats.vectors import taken
 from mainstem.layout.buckets import bucket_ids
+from mainstem.layout.hash_rings import ring_hashes
 from mainstem.layout.keys import KeyColumns
 from mainstem.layout.schema_fit import arrow_user_schema
+from mainstem.layout.stored_rings import Rings
 from mainstem.metadata.commits.written_rows import WrittenRows
 from mainstem.writers.fit_rows import delete_flags, fit_rows
 from mainstem.writers.row_order import (
@@ -84,10 +87,12 @@ class BucketEncoder:
     """Encodes the batches of one writer.
 
     A row's sequence number is made of the instant, ``task`` and a number that counts this writer's rows.
+    ``rings``: under consistent hashing.
     """
 
-    def __init__(self, spec: WriteSpec, task: str) -> None:
+    def __init__(self, spec: WriteSpec, task: str, rings: Rings | None = None) -> None:
         self.spec = spec
+        self.rings = rings
         self.schema = arrow_user_schema(spec.user_schema)
         self.layout = BaseFileFormat.from_properties(spec.layout)
         self._task = task
@@ -133,8 +138,8 @@ class BucketEncoder:
         spec = self.spec
         if spec.operation != DELETE:
             spec.keys.check_for_java(keys, spec.hash_fields)
-        buckets = bucket_ids(keys.texts, buckets=spec.buckets, hash_fields=spec.hash_fields, parts=keys.parts)
-        return codes, partitions, buckets, spec.buckets
+        buckets, width = buckets_of(spec, keys, codes, partitions, self.rings)
+        return codes, partitions, buckets, width
 
     def cut(
         self,
@@ -264,6 +269,21 @@ class BucketEncoder:
         ]
         fields = [pa.field(name, column.type) for name, column in zip(META_FIELDS, meta, strict=True)]
         return pa.table([*meta, *rows.columns], schema=pa.schema([*fields, *rows.schema]))
+
+
+def buckets_of(
+    spec: WriteSpec, keys: KeyColumns, codes: np.ndarray, partitions: list[str], rings: Rings | None = None
+) -> tuple[np.ndarray, int]:
+    """For each row its bucket, int32, and a number that none reaches. ``codes``: each row's partition."""
+    if rings is not None:
+        hashes = ring_hashes(keys.texts, hash_fields=spec.hash_fields, parts=keys.parts)
+        return rings.find(hashes, codes, partitions)
+    counts: int | np.ndarray = spec.buckets
+    width = spec.buckets
+    if spec.bucket_rules is not None:
+        each = spec.bucket_rules.counts(partitions)
+        counts, width = each[codes], int(each.max(initial=1))
+    return bucket_ids(keys.texts, buckets=counts, hash_fields=spec.hash_fields, parts=keys.parts), width
 
 
 def _either(one: np.ndarray | None, other: np.ndarray | None) -> np.ndarray | None:

@@ -201,7 +201,7 @@ class _Fresh:
         return pa.concat_arrays([pa.array([], pa.string()), *column.chunks])
 
 
-class _Kept:
+class Kept:
     """The batches of a transaction, with what each was written by, in case that it must be placed again."""
 
     def __init__(self) -> None:
@@ -256,7 +256,7 @@ class PlacingAppender(BulkInserter):
         self._filled: set[int] = set()
         #: deletes of keys that lie nowhere: partition, rows, keys
         self._gone: list[tuple[str, pa.Table, pa.Array]] = []
-        self._kept = _Kept()
+        self._kept = Kept()
         #: log files of ``place_again`` have greater versions than those that it took back
         self._passed = 0
 

@@ -155,6 +155,12 @@ def staging_spec(storage: Storage, random: Randomness, spec: WriteSpec, schema: 
             " use upsert or insert",
             table=spec.base,
         )
+    if spec.rings is not None:
+        raise Unsupported(
+            "rows of a table under consistent hashing cannot be staged: its file groups may be split or"
+            " merged before their commit. Write it with mainstem from Python or Spark, or with Hudi's Flink",
+            table=spec.base,
+        )
     if spec.block_format != "avro":
         raise Unsupported(
             f"{BLOCK_FORMAT}={spec.block_format}: rows are staged before their commit's"
@@ -182,7 +188,10 @@ def table_identity(storage: Storage, random: Randomness) -> str:
 
 def table_mark(spec: WriteSpec, identity: str) -> str:
     """What staged rows and the table must agree on: where each row's key puts it."""
-    decisive = json.dumps([identity, spec.buckets, spec.hash_fields, asdict(spec.keys)], sort_keys=True)
+    decided = [identity, spec.buckets, spec.hash_fields, asdict(spec.keys)]
+    if spec.bucket_rules is not None:
+        decided.append(spec.bucket_rules.expressions)
+    decisive = json.dumps(decided, sort_keys=True)
     return hashlib.sha256(decisive.encode()).hexdigest()[:16]
 
 

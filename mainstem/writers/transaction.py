@@ -42,6 +42,7 @@ from mainstem.errors import (
     Unavailable,
     Unsupported,
 )
+from mainstem.layout.key_index import GroupOfKey
 from mainstem.layout.schema_fit import arrow_user_schema
 from mainstem.lsm_archive.reader import Archive
 from mainstem.merge.rules import DELETED_COLUMN, OPERATION_COLUMN
@@ -72,6 +73,8 @@ from mainstem.writers.placed_overwrites import HiddenGroups, PlacingOverwriter
 from mainstem.writers.placed_rows import KeyTaken, PlacingAppender
 from mainstem.writers.publish_with_metadata import publish_with_metadata
 from mainstem.writers.resize_property import is_pending, settle
+from mainstem.writers.ringed_rows import RingAppender
+from mainstem.writers.rings_meanwhile import RingsMeanwhile
 from mainstem.writers.rollback import (
     condemned,
     quietly_discard,
@@ -105,6 +108,8 @@ _log = logging.getLogger(__name__)
 _SCHEMA_ROUNDS_MAX = 10
 # How often a writer looks whether a resize has ended.
 _LOOK_MS = 50
+# How often rows follow file groups that are split and merged again and again.
+_RING_ROUNDS_MAX = 10
 
 
 @dataclass(frozen=True)
@@ -138,7 +143,8 @@ class Closed:
 
 #: Why a commit is not published as it is. ``Overlap``: a bulk insert loses against it, an overwrite is made
 #: again after it; ``Moved``: other writers' schema has columns that it lacks. On a table without buckets,
-#: ``LookAgain``: others may have placed its keys, or replaced their file groups.
+#: ``LookAgain``: others may have placed its keys, or replaced their file groups;
+#: under consistent hashing, its file groups may have been split or merged.
 Decision = FoundCommitted | Overlap | Moved | LookAgain | Resized | Closed
 
 
@@ -173,6 +179,8 @@ class Transaction:
         self._overlaps: Overlaps | None = None
         #: of a table without buckets, from the commit on
         self._meanwhile: KeysPlacedMeanwhile | None = None
+        #: under consistent hashing, from the commit on
+        self._rings: RingsMeanwhile | None = None
         self._seen: ActiveTimeline | None = None
         self._outcome: Outcome | None = None
         self._turns = Turns(ctx.base)
@@ -451,7 +459,9 @@ class Transaction:
                     storage, self._spec, token, places, ctx.seams.random, known, self._surely_alive
                 )
             else:
-                self._appender = appender_for(
+                ringed = self._spec.rings is not None and self._spec.operation not in OF_BASE_FILES
+                make = RingAppender if ringed else appender_for
+                self._appender = make(
                     storage, self._spec, token, ctx.known_buckets, known, self._surely_alive
                 )
                 self._appender.at_once = self._at_once and self._spec.operation not in OF_BASE_FILES
@@ -644,6 +654,8 @@ class Transaction:
         appender = self._appender
         if isinstance(appender, PlacingAppender):
             self._move_rows(appender)
+        if self._spec.rings is not None:
+            self._follow_rings(appender)
         stats = [*self._task_stats, *(appender.finish() if appender else [])]
         return [s for s in stats if s.blocks]
 
@@ -660,6 +672,28 @@ class Transaction:
             raise
         if replaced is not None:
             self._lose_rows(replaced)
+
+    def _follow_rings(self, appender: BucketAppender | None) -> None:
+        """Rows of file groups that were split or merged since are appended anew."""
+        ctx = self._ctx
+        if self._rings is None:
+            every = self._spec.operation in OF_BASE_FILES
+            self._rings = RingsMeanwhile(ctx, self.instant, self._groups_written, every=every)
+        for left in range(_RING_ROUNDS_MAX, -1, -1):
+            self._rings.withdraw_plans(ctx.publisher.timeline())
+            replaced = self._rings.find(ctx.publisher.timeline())
+            if replaced is None or (replaced.again and self._spec.operation in OVERWRITES):
+                return  # an overwrite is made again: ``overwriting.Hidden`` finds the same
+            mine = appender if isinstance(appender, RingAppender) and not self._task_stats else None
+            if mine is None or not (replaced.again and left and mine.can_append_again):
+                self._lose_rows(replaced)
+            mine.append_again()
+
+    def _groups_written(self) -> frozenset[GroupOfKey]:
+        """Under consistent hashing: the file groups that have files of this transaction by now."""
+        appender = self._appender
+        own = frozenset() if appender is None else appender.groups_written
+        return own | {(stat.partition, stat.file_id) for stat in self._task_stats}
 
     def _lose_rows(self, replaced: Replaced) -> NoReturn:
         self._abort()
@@ -689,6 +723,8 @@ class Transaction:
         for partition, file_id in overwriting.groups_without_rows(
             ctx.seams.storage, self._spec, stats, self._named, partitioned
         ):
+            if appender.rings is not None and appender.bucket_of(partition, file_id) is None:
+                continue  # it was split or merged
             appender.put_empty(partition, file_id)
         return [*self._task_stats, *appender.finish()]
 
@@ -866,7 +902,8 @@ class Transaction:
     @property
     def _carries(self) -> bool:
         """Whether what is looked at under the lock is in ``Section.decided``, too (``Publisher.publish``)."""
-        return self._guard is None and self._overlaps is None and self._meanwhile is None
+        looks = (self._guard, self._overlaps, self._meanwhile, self._rings)
+        return all(look is None for look in looks)
 
     def _changes(self, stats: list[WriteStat]) -> FileChanges:
         """What the metadata table gets to know."""
@@ -983,6 +1020,8 @@ class Transaction:
         other = self._overlaps.find(timeline) if self._overlaps is not None else None
         if other is not None:
             return other
+        if self._rings is not None and self._rings.find(timeline) is not None:
+            return LookAgain()
         if self._meanwhile is not None and (again := self._meanwhile.look(timeline)) is not None:
             return again
         return newer_schema(ctx.seams.storage, timeline, self._spec, ctx.own_schema, section.decided)

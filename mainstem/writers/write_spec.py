@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mainstem.formats.avro_schema import avro_to_arrow
+from mainstem.layout.bucket_rules import BucketRules
 from mainstem.layout.key_generator import KeyGenerator
 from mainstem.merge.rules import MergeRules
 from mainstem.options.tables import PARTIAL_UPDATES
@@ -71,6 +72,10 @@ class WriteSpec:
     identity: str = ""
     #: file name of the newest completed instant when ``user_schema`` was looked up; "" if there was none
     planned_on: str = ""
+    #: how many buckets each partition has, where not all have ``buckets``
+    bucket_rules: BucketRules | None = None
+    #: under consistent hashing, the folder of the archived timeline, which tells what rings count
+    rings: str | None = None
 
     @property
     def base(self) -> str:

@@ -130,7 +130,7 @@ UNWRITABLE = {
     ),
     "consistent_hashing": (
         {"hoodie__index__bucket__engine": "CONSISTENT_HASHING"},
-        Unsupported,
+        Invalid,
         ("bucket.engine", "CONSISTENT_HASHING", "SIMPLE"),
     ),
     "hash_field": (

@@ -52,6 +52,11 @@ from tests.publish.renaming_store import renaming_store
 ROOT = Path(__file__).resolve().parents[2]
 KEYS = "0123456789"
 Content = dict[str, str]
+RINGED = {
+    "hoodie.index.bucket.engine": "CONSISTENT_HASHING",
+    "hoodie.bucket.index.max.num.buckets": "8",
+    "hoodie.parquet.max.file.size": "1",
+}
 INDEXED = {"hoodie.metadata.enable": "true"}
 Run = Callable[..., dict]
 
@@ -165,6 +170,13 @@ def _scattered(path: Path, *, planned: bool = False, **more: object) -> mainstem
     if planned:
         assert table.schedule_clustering()
     return table
+
+
+def _ringed(path: Path, commits: int = 2, *, planned: bool = False) -> None:
+    """A table under consistent hashing, with file groups that are to be split."""
+    table = _written(path, commits, index=False, **RINGED)
+    if planned:
+        assert table.schedule_clustering()
 
 
 def _elsewhere(path: Path, *, record_index: bool = False) -> None:
@@ -298,6 +310,9 @@ def templates(run: Run) -> dict[str, tuple[str, Callable[[Path], object]]]:
         "compact_placed": ("compact", lambda path: _placed(path, 2)),
         "cluster_placed": ("cluster", _scattered),
         "upsert_planned_placed": ("upsert", lambda path: _scattered(path, planned=True)),
+        "upsert_first_ringed": ("upsert", lambda path: _ringed(path, 0)),
+        "upsert_planned_ringed": ("upsert", lambda path: _ringed(path, planned=True)),
+        "split_ringed": ("split", _ringed),
         "bulk_insert": ("bulk_insert", _written),
         "abort": ("abort", _written),
         "roll_back": ("roll_back", lambda path: _dead_writer(path, run)),

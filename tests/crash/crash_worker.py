@@ -251,6 +251,7 @@ ACTIONS = {
     "roll_back": roll_back, "restore": restore, "recover": recover,
     "compact": lambda path: serviced(path).compact(),
     "cluster": lambda path: serviced(path).cluster(["value", "ts"], strategy="hilbert"),
+    "split": lambda path: serviced(path).cluster(),
     "log_compact": lambda path: serviced(path).log_compact(),
     "clean": lambda path: serviced(path).clean(),
     "savepoint": lambda path: serviced(path).savepoint(),

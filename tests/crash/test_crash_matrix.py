@@ -21,6 +21,7 @@ EVERY |= {"create_index_indexed": 31, "reindex_indexed": 41, "first_index_indexe
 EVERY |= {"upsert_keys_indexed": 47, "bulk_insert_keys_indexed": 61}
 EVERY |= {"insert_overwrite_placed": 61, "truncate_placed": 23}
 EVERY |= {"upsert_moved": 17, "roll_back_moved": 41, "upsert_moved_indexed": 61}
+EVERY |= {"upsert_first_ringed": 29, "upsert_planned_ringed": 29, "split_ringed": 23}
 EVERY |= {"insert_overwrite": 41, "insert_overwrite_indexed": 83, "compact_deleted": 41}
 EVERY |= {"resize": 41, "upsert_resized": 83, "resize_indexed": 131, "upsert_resized_indexed": 197}
 SEED = 1  # of the steps; `make crash` takes all of them

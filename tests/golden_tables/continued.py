@@ -19,7 +19,7 @@ TABLES = [name for name in NAMES if not name.endswith(".logs")]
 # A writer of ours chooses these by itself, or refuses them before it looks at the table (test_options.py).
 NOT_TAKEN = (
     "hoodie.write.concurrency.mode", "hoodie.clean.failed.writes.policy", "hoodie.metadata.enable",
-    "hoodie.schema.on.read.enable", "hoodie.bucket.index.partition.", "hoodie.populate.meta.fields",
+    "hoodie.schema.on.read.enable", "hoodie.populate.meta.fields",
     "hoodie.merge.allow.duplicate.on.inserts", "hoodie.spark.sql.", "hoodie.write.auto.upgrade",
     "hoodie.datasource.write.payload.class",
 )  # fmt: skip
@@ -27,8 +27,6 @@ NOT_TAKEN = (
 #: what of a table's name -> what the refusal to write it must say; None for one that is written all the same
 REFUSED: dict[str, str | None] = {
     "all_types_cow_v8": "COPY_ON_WRITE",
-    "bucket_consistent": "hoodie.index.bucket.engine='CONSISTENT_HASHING'",
-    "bucket_partition_level": "hashes to bucket 2 of 3",
     "cdc_cow": "COPY_ON_WRITE",
     "cdc_late_rows": "hoodie.table.cdc.enabled='true'",
     "cdc_mor": "hoodie.table.cdc.enabled='true'",

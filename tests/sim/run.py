@@ -33,6 +33,8 @@ from tests.sim.placed_world import Placed, PlacedClustered, PlacedIndexed, Place
 from tests.sim.publishers import Publishers
 from tests.sim.resize_world import ResizedMixed, ResizedServices, ResizedSinks, Resizes
 from tests.sim.restore_world import Restores
+from tests.sim.ringed_world import Ringed
+from tests.sim.ruled_world import Ruled
 from tests.sim.services_world import Services
 from tests.sim.simulation import BODIES, Result, Simulation
 from tests.sim.sink_world import Sinks
@@ -74,6 +76,8 @@ SCENARIOS: dict[str, type[Simulation]] = {
     "resized-sinks": ResizedSinks,
     "resizes": Resizes,
     "restores": Restores,
+    "ringed": Ringed,
+    "ruled": Ruled,
     "services": Services,
     "sinks": Sinks,
     "tables": Tables,

@@ -175,6 +175,32 @@ def test_driver_executors_and_shuffle_write_the_same_rows_into_the_same_buckets(
     assert files["executors"] > 28
 
 
+def test_rules_of_bucket_counts_hold_in_tasks_and_a_bucket_meets_in_one_of_them(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    df = spark.range(0, 600, 1, 3).selectExpr("id", "cast(id % 3 as string) as part", "id * 2 v")
+    options = {
+        **OPTIONS, **EXECUTORS, "hoodie.mainstem.spark.shuffle": "on",
+        "hoodie.datasource.write.partitionpath.field": "part",
+        "hoodie.bucket.index.partition.expressions": "^1$,1;^2$,5",
+    }  # fmt: skip
+    path = tmp_path / "t"
+    outcome = ms.write_batch(df, str(path), options=options)
+    assert outcome.files == int(options["hoodie.bucket.index.num.buckets"]) + 1 + 5
+    again = ms.write_batch(df, str(path), options={**options, "hoodie.mainstem.spark.shuffle": "off"})
+    assert (outcome.rows, again.rows, mainstem.open_table(path).scan().to_arrow().num_rows) == (600,) * 3
+    # The same under consistent hashing, with a ring for each partition.
+    del options["hoodie.bucket.index.partition.expressions"]
+    options["hoodie.index.bucket.engine"] = "CONSISTENT_HASHING"
+    outcome = ms.write_batch(df, str(tmp_path / "ringed"), options=options)
+    assert outcome.files == 3 * int(options["hoodie.bucket.index.num.buckets"])
+    again = ms.write_batch(
+        df, str(tmp_path / "ringed"), options={**options, "hoodie.datasource.write.operation": "bulk_insert"}
+    )
+    found = mainstem.open_table(tmp_path / "ringed").scan().to_arrow()
+    assert (outcome.rows, again.rows, found.num_rows) == (600,) * 3
+
+
 def test_later_writes_replace_rows_by_key_and_delete_removes_them(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -476,3 +476,21 @@ def test_the_command_resizes_a_table(table, capsys):
     assert "4 buckets became 8" in capsys.readouterr().out
     assert main(["resize", table.path, "--buckets", "0"]) == 1
     assert "expected a number from 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "way_out"),
+    [
+        ({"hoodie.index.bucket.engine": "CONSISTENT_HASHING"}, "table.cluster"),
+        ({"hoodie.bucket.index.partition.expressions": "a,2"}, "partition.expressions"),
+    ],
+)
+def test_tables_whose_buckets_are_not_one_number_are_refused(tmp_path, options, way_out):
+    table = mainstem.create_table(
+        tmp_path / "t", SCHEMA, record_key="id", ordering="ts", partition_by="city", buckets=4,
+        properties={"hoodie.mainstem.fsync": False, **options},
+    )  # fmt: skip
+    table.upsert(rows(range(20), ts=1))
+    with pytest.raises(Unsupported, match=way_out):
+        table.resize(8)
+    assert len(table.scan().to_arrow()) == 20

@@ -71,20 +71,20 @@ class PastState(TableState):
         file_id: str | None = None,
         base_only: bool = False,
         replaced: Container[tuple[str, str]] = (),
-        wanted: Callable[[Sequence[str]], Sequence[str]] | None = None,
+        wanted: Callable[[str, Sequence[str]], Sequence[str]] | None = None,
     ) -> Iterator[FileSlice]:
         """File slices that a query as of the moment reads from a partition, or from one of its file groups.
 
         ``names``: the partition's files now. ``base_only``: base files only (read optimized query).
-        ``replaced``: file groups to leave out. ``wanted`` drops the names of whole file groups. Raises
-        ``Invalid`` if a clean has removed a file of a slice.
+        ``replaced``: file groups to leave out. ``wanted``, given partition and names, drops those of whole
+        file groups. Raises ``Invalid`` if a clean has removed a file of a slice.
         """
         listed = set(names)
         gone = self.cleaned.get(partition, set())
         if file_id is not None:
             gone = {name for name in gone if paths.file_id_of(name) == file_id}
         every = sorted(listed | gone)
-        for group in self.group(partition, every if wanted is None else wanted(every)):
+        for group in self.group(partition, every if wanted is None else wanted(partition, every)):
             if (group.partition, group.file_id) in replaced:
                 continue
             found = base_slice(group, None) if base_only else query_slice(group, None)

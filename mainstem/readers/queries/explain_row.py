@@ -37,7 +37,7 @@ from mainstem.readers.rows.query_columns import with_path_values
 from mainstem.readers.rows.slice_query import TIME_COLUMN, ReadSpec
 from mainstem.readers.rows.split import Split, base_tables
 from mainstem.readers.skipping.chooser import Use
-from mainstem.readers.skipping.wanted_keys import in_buckets, wanted_buckets
+from mainstem.readers.skipping.wanted_keys import WantedBuckets, wanted_buckets
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 
@@ -140,8 +140,7 @@ class _Search:
         for name, names in listed:
             data = [n for n in names if paths.parse_log_name(n) or self.state.parse_base(n)]
             if buckets is not None:
-                count = config.buckets or 0
-                data = [n for n in data if in_buckets(paths.file_id_of(n) or "", buckets, count)]
+                data = [n for n in data if buckets.may_hold(name, paths.file_id_of(n) or "")]
             shown += self._partition(name, sorted(data))
         return RowExplanation(
             self.key, self.storage.base, self.as_of, self._merge(), tuple(self.versions),
@@ -156,12 +155,13 @@ class _Search:
         told += f" by {', '.join(rules.ordering)}" if rules.ordering else ""
         return told + (f", partial updates {rules.partial}" if rules.partial else "")
 
-    def _looked_for(self, partition: str | None, partitions: int, buckets: frozenset[int] | None) -> str:
+    def _looked_for(self, partition: str | None, partitions: int, buckets: WantedBuckets | None) -> str:
         where = f"partition {partition!r}" if partition is not None else f"{partitions} partitions"
         files = sum(group.files for group in self.looked_at)
         told = f"looked for in {where}: {files} files of {len(self.looked_at)} file groups"
-        if buckets is not None:
-            told += f" (bucket {', '.join(map(str, sorted(buckets)))} of {self.state.config.buckets})"
+        if buckets is not None and (partition is not None or buckets.rules is None):
+            wanted, count = buckets.of(partition or "")
+            told += f" (bucket {', '.join(map(str, sorted(wanted)))} of {count})"
         kept = self.state.earliest_retained
         return told + (f"; cleans have removed what only commits before {kept} need" if kept else "")
 

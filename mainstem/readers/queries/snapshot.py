@@ -149,7 +149,7 @@ def _splits(state: TableState, spec: ReadSpec, skipping: Skipping) -> Iterator[S
     for listing in skipping.partitions(checks.listings(listed.partitions())):
         checks.listed(listing)
         gone = cleaned.get(listing.partition, set()).difference(listing.names)
-        names = skipping.names(sorted((*listing.names, *gone)))
+        names = skipping.names(listing.partition, sorted((*listing.names, *gone)))
         for group in state.group(listing.partition, names):
             if (group.partition, group.file_id) in replaced:
                 continue

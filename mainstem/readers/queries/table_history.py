@@ -20,7 +20,7 @@ from mainstem.readers.planning.known_views import query_state
 from mainstem.readers.planning.query_times import instant_time
 from mainstem.readers.planning.table_state import TableState
 from mainstem.readers.queries.key_places import keys_in_files
-from mainstem.readers.skipping.wanted_keys import in_buckets, wanted_buckets
+from mainstem.readers.skipping.wanted_keys import wanted_buckets
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.commit_metadata import CommitMetadata, decode_commit
@@ -172,7 +172,7 @@ class _WantedKeys:
         and the others have none."""
         found, unread = 0, False
         for partition, some in stats.items():
-            for path in _files(partition, [stat for stat in some if self._may_hold(stat)]):
+            for path in _files(partition, [stat for stat in some if self._may_hold(partition, stat)]):
                 try:
                     for keys in keys_in_files(self._state, partition, [path]):
                         unread = unread or keys.null_count > 0  # virtual keys: in other columns
@@ -182,10 +182,8 @@ class _WantedKeys:
                     unread = True
         return None if unread and not found else found
 
-    def _may_hold(self, stat: Mapping[str, Any]) -> bool:
-        if self._buckets is None:
-            return True
-        return in_buckets(str(stat.get("fileId") or ""), self._buckets, self._state.config.buckets or 0)
+    def _may_hold(self, partition: str, stat: Mapping[str, Any]) -> bool:
+        return self._buckets is None or self._buckets.may_hold(partition, str(stat.get("fileId") or ""))
 
 
 def _files(partition: str, stats: Iterable[Mapping[str, Any]]) -> Iterator[str]:

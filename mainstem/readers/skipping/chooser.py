@@ -37,7 +37,7 @@ from mainstem.readers.rows.path_values import path_values
 from mainstem.readers.rows.slice_query import ReadSpec
 from mainstem.readers.skipping.index_cuts import IndexCuts
 from mainstem.readers.skipping.pruning import may_match, partition_guarantee
-from mainstem.readers.skipping.wanted_keys import in_buckets, wanted_buckets, wanted_keys
+from mainstem.readers.skipping.wanted_keys import wanted_buckets, wanted_keys
 from mainstem.readers.skipping.wanted_partitions import wanted_folders
 from mainstem.storage import paths
 from mainstem.timeline.instant import RESTORE, ROLLBACK
@@ -122,18 +122,17 @@ class Skipping:
         known = partition_guarantee(partition, values, config, spec.schema)
         return known is None or may_match(spec.filter, known, spec.schema)
 
-    def names(self, names: Sequence[str]) -> Sequence[str]:
+    def names(self, partition: str, names: Sequence[str]) -> Sequence[str]:
         """The file names of a partition whose file group may hold a row that passes, by bucket hash."""
         if self._buckets is None:
             return names
-        count = self._state.config.buckets or 0
         fits: dict[str, bool] = {}  # by the part before the first underscore (in data files, the file id)
         kept = []
         for name in names:
             head = name.partition("_")[0].removeprefix(".")
             if head not in fits:
                 file_id = paths.file_id_of(name)
-                fits[head] = file_id is None or in_buckets(file_id, self._buckets, count)
+                fits[head] = file_id is None or self._buckets.may_hold(partition, file_id)
             if fits[head]:
                 kept.append(name)
         self._groups += list(fits.values()).count(False)

@@ -25,7 +25,7 @@ from mainstem.readers.skipping.commit_order import written_in_turn
 from mainstem.readers.skipping.metadata_indexes import File, Indexes
 from mainstem.readers.skipping.slice_ranges import may_hold, together
 from mainstem.readers.skipping.stored_ranges import is_comparable
-from mainstem.readers.skipping.wanted_keys import in_buckets, wanted_buckets
+from mainstem.readers.skipping.wanted_keys import wanted_buckets
 from mainstem.storage import paths
 
 #: index names as ``explain()`` shows them
@@ -158,7 +158,7 @@ class IndexCuts:
 
     def _kept_up(self, found: Sequence[FileSlice], partition: str) -> bool:
         """Whether an index of keys can be trusted: for buckets, only if no other engine wrote since."""
-        bucketed = any(file_id_bucket(s.file_id) is not None for s in found)
+        bucketed = self._config.uses_rings or any(file_id_bucket(s.file_id) is not None for s in found)
         return not bucketed or self._indexes.kept_up(partition)
 
     def _in_some_partitions(self, found: Sequence[FileSlice]) -> bool:
@@ -184,7 +184,7 @@ class IndexCuts:
         """Whether a key can be in one partition only: not if each partition has its own buckets."""
         if not self._config.partition_fields:
             return True
-        return any(file_id_bucket(s.file_id) is None for s in found)
+        return not self._config.uses_rings and any(file_id_bucket(s.file_id) is None for s in found)
 
     def _by_secondary(self, found: Sequence[FileSlice]) -> Sequence[FileSlice]:
         for conjunct in self._conjuncts:
@@ -198,8 +198,7 @@ class IndexCuts:
             keys = self._indexes.keys_of(index, texts)
             buckets = wanted_buckets(keys, self._config, self._state.storage)
             if buckets is not None:
-                count = self._config.buckets or 0
-                held = np.array([in_buckets(s.file_id, buckets, count) for s in found], bool)
+                held = np.array([buckets.may_hold(s.partition, s.file_id) for s in found], bool)
                 found = self._kept(found, held, SECONDARY)
                 if self._in_some_partitions(found) and self._has_places(found, False):
                     found = self._at_places(found, keys, RECORDS)

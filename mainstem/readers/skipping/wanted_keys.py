@@ -9,6 +9,7 @@ the table does not store.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -16,11 +17,13 @@ import pyarrow.compute as pc
 
 from mainstem.errors import Invalid
 from mainstem.filters.predicates import Predicate, Term, listed
-from mainstem.layout.buckets import bucket_ids, file_id_bucket
+from mainstem.layout.bucket_rules import BucketRules
+from mainstem.layout.buckets import file_id_bucket, key_hashes
 from mainstem.layout.foreign_tables import made_here
 from mainstem.layout.key_generator import COMPLEX, KeyGenerator
 from mainstem.layout.keys import value_texts
 from mainstem.layout.properties import TableConfig, load_config
+from mainstem.layout.stored_bucket_rules import rules_as_first
 from mainstem.limits import WANTED_KEYS_MAX
 from mainstem.merge.rules import KEY_COLUMN
 from mainstem.options.placing import BUCKET_ENGINE, INDEX_TYPE
@@ -84,11 +87,41 @@ def texts_of(values: pa.Array | None, kind: pa.DataType) -> pa.Array | None:
     return texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
 
 
-def wanted_buckets(keys: pa.Array | None, config: TableConfig, storage: Storage) -> frozenset[int] | None:
+@dataclass(frozen=True)
+class WantedBuckets:
+    """The buckets of some keys, in a partition of ``default`` buckets or of as many as ``rules`` say.
+
+    ``counts``: every bucket count by which rows may lie, of a table without rules.
+    """
+
+    hashes: np.ndarray
+    default: int
+    counts: frozenset[int]
+    rules: BucketRules | None
+    _known: dict[int, frozenset[int]] = field(default_factory=dict)
+
+    def of(self, partition: str) -> tuple[frozenset[int], int]:
+        """The buckets in a partition, and how many it has."""
+        count = self.default if self.rules is None else self.rules.count(partition)
+        if count not in self._known:
+            counts = self.counts if self.rules is None else (count,)
+            found = (self.hashes % np.uint32(each) for each in sorted(counts))
+            self._known[count] = frozenset(number for each in found for number in each.tolist())
+        return self._known[count], count
+
+    def may_hold(self, partition: str, file_id: str) -> bool:
+        """Whether a file group may hold one of the keys. True also if its id names no valid bucket: some
+        writer did not follow the bucket index."""
+        bucket = file_id_bucket(file_id)
+        wanted, count = self.of(partition)
+        return bucket is None or bucket >= count or bucket in wanted
+
+
+def wanted_buckets(keys: pa.Array | None, config: TableConfig, storage: Storage) -> WantedBuckets | None:
     """Buckets of these keys; None if the table does not determine how keys map to buckets.
 
-    A table created by mainstem has its bucket count in the properties from the start, and every engine uses
-    it. For other tables each writer is configured with the count, and a reader cannot know it. If the table
+    A table created by mainstem has its bucket counts in the properties from the start, and every engine uses
+    them. For other tables each writer is configured with the count, and a reader cannot know it. If the table
     was resized, rows may lie by any count that it had: the query's view may be of before it or of after it.
     The properties are read for this, after the view was: a resize is announced there before it completes.
     """
@@ -96,18 +129,14 @@ def wanted_buckets(keys: pa.Array | None, config: TableConfig, storage: Storage)
         return None
     if not made_here(storage, config):
         return None
-    counts = sorted(config.every_buckets | load_config(storage).every_buckets)
-    found = (bucket_ids(keys, buckets=n, hash_fields=config.hash_fields, parts=None) for n in counts)
-    return frozenset(number for each in found for number in each.tolist())
+    rules = config.bucket_rules
+    if rules is not None and not rules_as_first(storage):
+        return None
+    counts = config.every_buckets | load_config(storage).every_buckets
+    hashes = key_hashes(keys, hash_fields=config.hash_fields, parts=None)
+    return WantedBuckets(hashes, config.buckets, counts, rules)
 
 
 def _is_bucketed(config: TableConfig) -> bool:
     kind, engine = (config.raw.get(key, "").strip().upper() for key in (INDEX_TYPE, BUCKET_ENGINE))
     return kind == "BUCKET" and engine in ("", "SIMPLE")
-
-
-def in_buckets(file_id: str, wanted: frozenset[int], count: int) -> bool:
-    """Whether a file group may hold keys of these buckets. True also if its id names no valid bucket: some
-    writer did not follow the bucket index."""
-    bucket = file_id_bucket(file_id)
-    return bucket is None or bucket >= count or bucket in wanted

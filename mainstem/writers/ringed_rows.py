@@ -1,0 +1,83 @@
+"""Appends rows under consistent hashing, and appends them anew where their file groups were split or merged.
+
+Batches are kept up to 128 MiB, as on tables without buckets (``placed_rows``), until the commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from mainstem.layout.stored_rings import Rings
+from mainstem.storage.protocol import Storage, drop
+from mainstem.storage.swaps import has_swaps
+from mainstem.writers.append import BucketAppender, OpenLog
+from mainstem.writers.placed_rows import Kept
+from mainstem.writers.write_spec import WriteSpec
+
+
+class RingAppender(BucketAppender):
+    """Writes rows to the file groups that the rings name; see above."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        spec: WriteSpec,
+        token: str,
+        known_buckets: dict[str, set[int]] | None = None,
+        known_partitions: set[str] | None = None,
+        surely_alive: Callable[[], bool] = lambda: False,
+    ) -> None:
+        super().__init__(storage, spec, token, known_buckets, known_partitions, surely_alive)
+        self._kept = Kept()
+        #: later log files have greater versions than those that were taken back
+        self._passed = 0
+
+    def _write(self, batch: pa.Table) -> int:
+        count = super()._write(batch)
+        if count:
+            self._kept.add(self._spec, batch)
+        return count
+
+    def _open_log(self, partition: str, bucket: int) -> OpenLog:
+        self._versions.setdefault((partition, bucket), self._passed)
+        return super()._open_log(partition, bucket)
+
+    @property
+    def can_append_again(self) -> bool:
+        """Whether this transaction is small enough, and none of its files may come back (as after a put)."""
+        return self._kept.whole and not (has_swaps(self._storage) and self._closed)
+
+    def append_again(self) -> None:
+        """Goes by the rings as they are now, and writes all rows by them, in their order.
+
+        The files made so far go, durably before the commit, whose ``settle`` syncs their folders. ``finish``
+        follows.
+        """
+        self._check_whole()
+        self.torn = True  # until all are written
+        for log in self._logs.values():
+            drop(log.sink)
+            if not has_swaps(self._storage):
+                self._storage.delete(log.stat.path)
+        for stat in self._closed:
+            self._storage.delete(stat.path)
+        self._passed = max((self._passed, *self._versions.values()))
+        for mine in (self._logs, self._closed, self._versions, self.written):
+            mine.clear()
+        assert self._spec.rings is not None
+        self.rings = Rings(self._storage, self._spec.buckets, self._spec.rings)
+        self._encoder.rings = self.rings
+        now = self._spec
+        for spec, batch in self._kept:
+            self.adopt(spec)
+            for slab in self._encoder.split(batch):
+                self._append(slab)
+        self.adopt(now)
+        self.torn = False
+
+    def forget(self) -> None:
+        """As of any appender."""
+        super().forget()
+        self._kept.clear()
