@@ -80,6 +80,10 @@ def _check_texts(rows: pa.Table, base: str) -> None:
             ) from error
 
 
+def _no_text(error: UnicodeDecodeError, base: str) -> Invalid:
+    return Invalid(f"a record key or partition value is text that is not UTF-8: {error}", table=base)
+
+
 class BucketEncoder:
     """Encodes the batches of one writer.
 
@@ -98,6 +102,18 @@ class BucketEncoder:
         self.spec = spec
         self.schema = arrow_user_schema(spec.user_schema)
 
+    def checked(self, batch: pa.Table) -> pa.Table:
+        """The batch in the table's columns and types, for a commit to write. Raises ``Invalid`` for what
+        ``split`` would refuse, wherever the rows go."""
+        try:
+            rows = fit_rows(batch, self.spec, self.schema)
+            _check_texts(rows, self.spec.base)
+            self.spec.keys.record_keys(rows)
+            self.spec.keys.partitions(rows)
+            return rows
+        except UnicodeDecodeError as error:
+            raise _no_text(error, self.spec.base) from error
+
     def split(self, batch: pa.Table, more_deleted: np.ndarray | None = None) -> Iterator[Slab]:
         """Splits a batch into slabs of bounded size. Checks all rows before it returns.
 
@@ -107,9 +123,7 @@ class BucketEncoder:
         try:
             return self._split(batch, more_deleted)
         except UnicodeDecodeError as error:
-            raise Invalid(
-                f"a record key or partition value is text that is not UTF-8: {error}", table=self.spec.base
-            ) from error
+            raise _no_text(error, self.spec.base) from error
 
     def _split(self, batch: pa.Table, more_deleted: np.ndarray | None) -> Iterator[Slab]:
         spec = self.spec

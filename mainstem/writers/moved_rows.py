@@ -52,6 +52,7 @@ from mainstem.truetime.seams import Randomness
 from mainstem.writers.append import BucketAppender
 from mainstem.writers.bulk_insert import BaseFileStat
 from mainstem.writers.encode_rows import BucketEncoder, Placed, Slab
+from mainstem.writers.fit_rows import marked, with_marks
 from mainstem.writers.placed_rows import NOWHERE, KeyPlaces, PlacingAppender
 from mainstem.writers.row_order import stable_order
 from mainstem.writers.write_spec import DELETE, WriteSpec
@@ -173,7 +174,8 @@ class MovingAppender(PlacingAppender):
         self.torn = True  # until the whole batch is held
         count = slab.rows.num_rows
         files = [""] * len(slab.places)
-        named = self._encoder.with_meta(slab.places, files, slab.bounds, slab.rows, slab.keys)
+        rows = marked(slab.rows, None if self._only_deletes else slab.deleted)
+        named = self._encoder.with_meta(slab.places, files, slab.bounds, rows, slab.keys)
         self._held.append((named, self._gatherer.arrived(count) + self.rows))
 
     # -- fates --------------------------------------------------------------------------------------
@@ -184,12 +186,15 @@ class MovingAppender(PlacingAppender):
         if self._puts is not None:
             return
         self.torn = True  # until all have a fate
-        schema = avro_to_arrow(self._spec.log_schema)
+        stored = schema = avro_to_arrow(self._spec.log_schema)
         if self._only_deletes:
             names = [name for name in schema.names if name in self._spec.keys.needed_columns]
-            schema = pa.schema([schema.field(name) for name in (*META_FIELDS, *names)])
+            stored = schema = pa.schema([schema.field(name) for name in (*META_FIELDS, *names)])
+        else:
+            schema = with_marks(schema, [table for table, _ in self._held])
         rows = pa.concat_tables([schema.empty_table(), *(project_to(t, schema) for t, _ in self._held)])
-        puts, deletes = self._once(rows, [order for _, order in self._held])
+        once = self._once(rows, [order for _, order in self._held])
+        puts, deletes = (part.select(stored.names) for part in once)
         self._puts = _Keys(puts, _texts(puts), _LOST)
         self._deletes = _Keys(deletes, _texts(deletes), _KEPT)
         self._held.clear()

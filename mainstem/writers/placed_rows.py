@@ -47,6 +47,7 @@ from mainstem.truetime.seams import Randomness
 from mainstem.writers.append import BucketAppender, OpenLog
 from mainstem.writers.bulk_insert import BaseFileStat, BulkInserter
 from mainstem.writers.encode_rows import BucketEncoder, Place, Placed, Slab
+from mainstem.writers.fit_rows import marked, with_marks
 from mainstem.writers.row_order import stable_order
 from mainstem.writers.write_spec import DELETE, WriteSpec
 
@@ -205,12 +206,12 @@ class _Kept:
     """The batches of a transaction, with what each was written by, in case that it must be placed again."""
 
     def __init__(self) -> None:
-        self._batches: list[tuple[WriteSpec, pa.Table]] = []
+        self._batches: list[tuple[WriteSpec, pa.Table, np.ndarray | None]] = []
         self._bytes = 0
 
-    def add(self, spec: WriteSpec, batch: pa.Table) -> None:
+    def add(self, spec: WriteSpec, batch: pa.Table, deleted: np.ndarray | None) -> None:
         self._bytes += batch.nbytes
-        self._batches.append((spec, batch))
+        self._batches.append((spec, batch, deleted))
         if not self.whole:
             self._batches.clear()
 
@@ -221,7 +222,7 @@ class _Kept:
     def clear(self) -> None:
         self._batches.clear()
 
-    def __iter__(self) -> Iterator[tuple[WriteSpec, pa.Table]]:
+    def __iter__(self) -> Iterator[tuple[WriteSpec, pa.Table, np.ndarray | None]]:
         return iter(self._batches)
 
 
@@ -274,10 +275,10 @@ class PlacingAppender(BulkInserter):
         """File groups in which a row lies because of which one of this transaction is left out."""
         return set()
 
-    def _write(self, batch: pa.Table) -> int:
-        count = super()._write(batch)
+    def _write(self, batch: pa.Table, deleted: np.ndarray | None) -> int:
+        count = super()._write(batch, deleted)
         if count and self.keeps_batches:
-            self._kept.add(self._spec, batch)
+            self._kept.add(self._spec, batch, deleted)
         return count
 
     def _append(self, slab: Slab) -> None:
@@ -304,7 +305,8 @@ class PlacingAppender(BulkInserter):
             self._gone.append((place[0], part.rows.filter(gone), part.keys.filter(gone)))
         if part.deleted is None or not self._only_deletes:
             count = part.rows.num_rows
-            named = self._encoder.with_meta([place], [""], [0, count], part.rows, part.keys)
+            rows = marked(part.rows, part.deleted)
+            named = self._encoder.with_meta([place], [""], [0, count], rows, part.keys)
             self._waiting.setdefault(place, []).append(named)
 
     @property
@@ -317,7 +319,8 @@ class PlacingAppender(BulkInserter):
         """Merges the rows of new keys: ``give_way`` then costs no file."""
         self._check_whole()
         self.torn = True  # until all are merged
-        schema = avro_to_arrow(self._spec.log_schema)
+        tables = [table for held in self._waiting.values() for table in held]
+        schema = with_marks(avro_to_arrow(self._spec.log_schema), tables)
         held = {place[0]: [project_to(t, schema) for t in tables] for place, tables in self._waiting.items()}
         if self.places.index.is_global and held:  # a key counts once, whatever its partition
             merged = self._merged(pa.concat_tables([t for tables in held.values() for t in tables]))
@@ -460,9 +463,9 @@ class PlacingAppender(BulkInserter):
         self.places = self._looking.places = places
         self._take_back_all()
         now = self._spec
-        for spec, batch in self._kept:
+        for spec, batch, deleted in self._kept:
             self.adopt(spec)
-            for slab in self._encoder.split(batch):
+            for slab in self._encoder.split(batch, deleted):
                 self._append(slab)
         self.adopt(now)
         self.torn = False

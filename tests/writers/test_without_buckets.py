@@ -238,19 +238,6 @@ def test_writers_of_a_table_that_names_no_index_must_agree_where_keys_are_unique
     assert content(table) == {"k1": "v1"}
 
 
-@pytest.mark.parametrize(
-    "write",
-    [
-        lambda table: table.begin().task_spec(),
-        lambda table: table.begin().detach(),
-    ],
-    ids=["tasks", "detached"],
-)
-def test_what_needs_buckets_is_refused_by_name(make, write):
-    with pytest.raises(Unsupported, match="without buckets"):
-        write(make())
-
-
 def test_options_of_buckets_and_another_index_exclude_each_other(make_table):
     with pytest.raises(Invalid, match="exclude each other"):
         make_table(buckets=4, hoodie__index__type="SIMPLE")

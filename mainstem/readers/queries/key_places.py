@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -94,7 +94,7 @@ class StoredKeys:
 class KeyPlaces:
     """One look at where keys live; ``seen``: requested times of the instants that it goes by.
 
-    ``small_bytes``: a base file below that is filled up; 0: none is.
+    ``small_bytes``: a base file below that is filled up; 0: none is. ``elsewhere``: who reads many file groups.
     """
 
     def __init__(
@@ -104,9 +104,11 @@ class KeyPlaces:
         index: KeyIndex,
         stored: StoredKeys,
         small_bytes: int = 0,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
         self._storage, self._config, self._stored = storage, config, stored
         self._small_bytes = small_bytes
+        self._elsewhere = elsewhere
         self.index = index
         #: later keys were looked for in a later state than earlier ones
         self.looked_again = False
@@ -208,10 +210,7 @@ class KeyPlaces:
         if told is not None:
             return self._told(told, partition, keys)
         codes, places = np.full(len(keys), -1, np.int64), list[GroupOfKey]()
-        for split in self._slices(partition):
-            here = np.zeros(len(keys), bool)
-            for stored in self._stored.of_split(self._storage, split):
-                here |= _among(keys, stored)
+        for split, here in self._met(self._slices(partition), keys):
             twice = here & (codes >= 0)
             if twice.any():  # only one of them can hold a row that is not deleted
                 alive = self._alive(split, keys.filter(pa.array(twice)))
@@ -219,6 +218,21 @@ class KeyPlaces:
             codes[here] = len(places)
             places.append((split.partition, split.file_id))
         return codes, places
+
+    def _met(self, splits: Iterable[Split], keys: pa.Array) -> Iterator[tuple[Split, np.ndarray]]:
+        """Each file slice with a mask of the keys that it has."""
+        splits = list(splits) if self._elsewhere is not None else splits
+        told = None if self._elsewhere is None else self._elsewhere(list(splits), keys)
+        if told is None:
+            for split in splits:
+                yield split, _met(keys, self._stored.of_split(self._storage, split))
+            return
+        for split, met in zip(splits, told, strict=True):
+            if met is None:
+                raise FileNotFoundError(split.base_file or split.file_id)
+            here = np.zeros(len(keys), bool)
+            here[met] = True
+            yield split, here
 
     def _record_index(self, partition: str | None) -> MetadataTable | None:
         """The metadata table, if its record index can be asked. Like Java, look into the files otherwise."""
@@ -280,6 +294,27 @@ class KeyPlaces:
         for table in read_split(self._storage, split):
             alive |= _among(keys, table.column(KEY_COLUMN))
         return alive
+
+
+class Elsewhere(Protocol):
+    """Looks into many file groups by the tasks of an engine."""
+
+    def __call__(self, splits: Sequence[Split], keys: pa.Array) -> list[np.ndarray | None] | None:
+        """For each file slice the numbers of the keys that it has, None where a file is gone; None at all: look
+        here."""
+        ...
+
+
+def met_keys(storage: Storage, split: Split, keys: pa.Array) -> np.ndarray:
+    """Numbers of the keys that a file slice has, deleted ones included: for tasks."""
+    return np.flatnonzero(_met(keys, StoredKeys().of_split(storage, split)))
+
+
+def _met(keys: pa.Array, stored: Iterable[pa.Array]) -> np.ndarray:
+    here = np.zeros(len(keys), bool)
+    for some in stored:
+        here |= _among(keys, some)
+    return here
 
 
 def keys_in_files(state: TableState, partition: str, files: Iterable[str]) -> Iterator[pa.Array]:
