@@ -2,7 +2,8 @@
 
 What a declaration does not say comes from a table that is there (``HoodieTableFactory``: record key,
 partition and ordering fields, merge mode), and from Flink's defaults for a new one: key ``uuid``, ordering
-field ``ts`` where that column exists, four buckets (none under another index than BUCKET). What it does say must agree with the table.
+field ``ts`` where that column exists, four buckets (none under another index than BUCKET). What it does say
+must agree with the table.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Looks for record keys in the file groups of a table without buckets, a Spark task for each.
 
 The keys of a batch are broadcast once per look. A task reads the keys of its file slice and nothing else, and
-returns which of the batch's keys it met: four bytes for each. So memory is that of one file's keys per task, and
-of the batch's keys everywhere.
+returns which of the batch's keys it met: four bytes for each. So memory is that of one file's keys per task,
+and of the batch's keys everywhere.
 """
 
 from __future__ import annotations

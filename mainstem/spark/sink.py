@@ -6,7 +6,8 @@ workers, no shuffle: a third of the latency). A large one is written by the exec
 log files, and only the write stats come back. Either way the driver begins and commits.
 
 On a table without buckets tasks hand their rows over in files of their own, and the commit places them
-(``writers.unplaced_rows``). Where their keys live is looked up by a task per file group (``spark.key_tasks``).
+(``writers.unplaced_rows``). Where their keys live is looked up by a task per file group
+(``spark.key_tasks``).
 """
 
 from __future__ import annotations

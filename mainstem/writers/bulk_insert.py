@@ -75,9 +75,9 @@ def stat_of(**fields: Any) -> WriteStat:
 def check_one_base_file_each(stats: list[WriteStat], table: str, instant: str) -> None:
     """Raises ``Invalid`` for two base files of one file group: readers would show only one of them."""
     seen: set[tuple[str, str]] = set()
-    for stat in stats:
+    for stat in (stat for stat in stats if isinstance(stat, BaseFileStat)):
         place = (stat.partition, stat.file_id)
-        if isinstance(stat, BaseFileStat) and place in seen:
+        if place in seen:
             raise Invalid(
                 f"two tasks wrote a base file for bucket {stat.file_id[:8]} of partition"
                 f" {stat.partition!r}: bulk inserts need all rows of a bucket in one task"

@@ -96,6 +96,8 @@ class BucketEncoder:
         self.layout = BaseFileFormat.from_properties(spec.layout)
         self._task = task
         self._sequence = FIRST_SEQUENCE
+        #: the numbers, within their batch, of the rows of slabs that nobody asked about yet
+        self._came = np.zeros(0, np.int64)
 
     def adopt(self, spec: WriteSpec) -> None:
         """Uses ``spec`` from the next batch on. Each block records its own schema."""
@@ -135,7 +137,7 @@ class BucketEncoder:
         codes, partitions, buckets, width = self._placed(keys, codes, partitions)
         deleted = _either(delete_flags(rows, spec), more_deleted)
         group = codes * width + buckets
-        order = stable_order(group)
+        order = self._came = stable_order(group)
         rows = taken(rows.combine_chunks(), pa.array(order))
         texts = self._sorted_texts(rows, keys.texts, order)
         if deleted is not None:
@@ -149,6 +151,11 @@ class BucketEncoder:
             spec.keys.check_for_java(keys, spec.hash_fields)
         buckets = bucket_ids(keys.texts, buckets=spec.buckets, hash_fields=spec.hash_fields, parts=keys.parts)
         return codes, partitions, buckets, spec.buckets
+
+    def arrived(self, count: int) -> np.ndarray:
+        """The numbers, within their batch, of the next so many rows of its slabs."""
+        found, self._came = self._came[:count], self._came[count:]
+        return found
 
     def cut(
         self,

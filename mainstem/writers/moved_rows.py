@@ -71,18 +71,10 @@ def lets_keys_move(spec: WriteSpec, places: KeyPlaces) -> bool:
 
 
 class Gatherer(BucketEncoder):
-    """Asks nobody where keys live; knows in which order the rows of a batch came."""
-
-    _order = np.zeros(0, np.int64)
+    """Asks nobody where keys live."""
 
     def _placed(self, keys: KeyColumns, codes: np.ndarray, partitions: list[str]) -> Placed:
-        self._order = stable_order(codes)
         return codes, partitions, np.full(len(codes), NOWHERE, np.int64), NOWHERE + 1
-
-    def arrived(self, count: int) -> np.ndarray:
-        """The numbers, within their batch, of the next so many rows of its slabs."""
-        found, self._order = self._order[:count], self._order[count:]
-        return found
 
 
 class _Keys:
@@ -127,8 +119,7 @@ class MovingAppender(PlacingAppender):
         surely_alive: Callable[[], bool] = lambda: False,
     ) -> None:
         super().__init__(storage, spec, token, places, random, known_partitions, surely_alive)
-        self._gatherer = Gatherer(spec, token.split("-", 1)[0])
-        self._encoder = self._gatherer
+        self._encoder = Gatherer(spec, token.split("-", 1)[0])
         #: rows that were given, and in which order they came
         self._held: list[tuple[pa.Table, np.ndarray]] = []
         #: rows, and deletes; None before the commit
@@ -176,7 +167,7 @@ class MovingAppender(PlacingAppender):
         files = [""] * len(slab.places)
         rows = marked(slab.rows, None if self._only_deletes else slab.deleted)
         named = self._encoder.with_meta(slab.places, files, slab.bounds, rows, slab.keys)
-        self._held.append((named, self._gatherer.arrived(count) + self.rows))
+        self._held.append((named, self._encoder.arrived(count) + self.rows))
 
     # -- fates --------------------------------------------------------------------------------------
 

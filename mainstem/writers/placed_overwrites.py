@@ -13,19 +13,18 @@ when everything older is hidden. What completes after T stays, on top:
 - A pending clustering would bring rows back: it is waited for by nobody, and refused. One that completed
   after T put rows into file groups that are not older than T: the overwrite is made again.
 
-**Under a global index of a table with partitions** a row may have a key that lives in a partition which is not
-overwritten. The overwrite takes it from there, whatever its ordering value and whether keys move or not: a
-delete in that file group, in the same instant. So the overwritten partitions hold the given rows, and a key has
-one row. (Java looks for no keys in an overwrite, and leaves two.) Where keys move, a write that completed after T
-may also have left out rows that lost against what is hidden now, and nothing tells of them. So such an overwrite
-completes only if no other write did since T, and is made again after any: its deletes come after all that their
-file groups have.
+**Under a global index of a table with partitions** a row may have a key that lives in a partition which is
+not overwritten. The overwrite takes it from there, whatever its ordering value and whether keys move or not:
+a delete in that file group, in the same instant. So the overwritten partitions hold the given rows, and a key
+has one row. (Java looks for no keys in an overwrite, and leaves two.) Where keys move, a write that completed
+after T may also have left out rows that lost against what is hidden now, and nothing tells of them. So such
+an overwrite completes only if no other write did since T, and is made again after any: its deletes come after
+all that their file groups have.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-
 from dataclasses import replace
 
 import numpy as np
@@ -95,7 +94,7 @@ class PlacingOverwriter(PlacingAppender):
     def _take_keys(self) -> None:
         """Delete the keys of the rows in partitions that stay."""
         self.torn = True  # until all are deleted
-        going: dict[Place, list[pa.Array]] = {}
+        going: dict[tuple[str, int], list[pa.Array]] = {}
         for fresh in self._fresh:
             at, places = self.places.find(None, fresh.keys)
             for number, place in enumerate(places):

@@ -36,6 +36,7 @@ import pyarrow.compute as pc
 from mainstem.errors import Invalid, RolledBack, Unsupported
 from mainstem.formats.avro_schema import META_FIELDS, avro_to_arrow
 from mainstem.formats.schema_resolution import project_to
+from mainstem.formats.vectors import taken
 from mainstem.layout.key_index import GroupOfKey, KeyIndex
 from mainstem.layout.keys import KeyColumns
 from mainstem.limits import MIB
@@ -258,6 +259,9 @@ class PlacingAppender(BulkInserter):
         #: deletes of keys that lie nowhere: partition, rows, keys
         self._gone: list[tuple[str, pa.Table, pa.Array]] = []
         self._kept = _Kept()
+        #: of the rows that wait: in which order they came, and how many rows came in the batches before
+        self._came: dict[Place, list[np.ndarray]] = {}
+        self._before = 0
         #: log files of ``place_again`` have greater versions than those that it took back
         self._passed = 0
 
@@ -277,12 +281,14 @@ class PlacingAppender(BulkInserter):
 
     def _write(self, batch: pa.Table, deleted: np.ndarray | None) -> int:
         count = super()._write(batch, deleted)
+        self._before += count
         if count and self.keeps_batches:
             self._kept.add(self._spec, batch, deleted)
         return count
 
     def _append(self, slab: Slab) -> None:
         new = np.array([bucket == NOWHERE for _, bucket in slab.places])
+        came = self._encoder.arrived(slab.rows.num_rows) + self._before
         if new.any():
             if self._fresh:
                 raise Invalid(
@@ -293,12 +299,12 @@ class PlacingAppender(BulkInserter):
                 )
             self.torn = True  # until the whole batch is held or written
             for at in np.flatnonzero(new).tolist():
-                self._hold(_cut(slab, at))
+                self._hold(_cut(slab, at), came[slab.bounds[at] : slab.bounds[at + 1]])
             slab = _without(slab, new)
         if slab.places:
             BucketAppender._append(self, slab)
 
-    def _hold(self, part: Slab) -> None:
+    def _hold(self, part: Slab, came: np.ndarray) -> None:
         place = part.places[0]
         if part.deleted is not None:
             gone = pa.array(part.deleted)
@@ -308,6 +314,7 @@ class PlacingAppender(BulkInserter):
             rows = marked(part.rows, part.deleted)
             named = self._encoder.with_meta([place], [""], [0, count], rows, part.keys)
             self._waiting.setdefault(place, []).append(named)
+            self._came.setdefault(place, []).append(came)
 
     @property
     def _only_deletes(self) -> bool:
@@ -323,7 +330,11 @@ class PlacingAppender(BulkInserter):
         schema = with_marks(avro_to_arrow(self._spec.log_schema), tables)
         held = {place[0]: [project_to(t, schema) for t in tables] for place, tables in self._waiting.items()}
         if self.places.index.is_global and held:  # a key counts once, whatever its partition
-            merged = self._merged(pa.concat_tables([t for tables in held.values() for t in tables]))
+            rows = pa.concat_tables([t for tables in held.values() for t in tables])
+            came = np.concatenate([came for place in self._waiting for came in self._came[place]])
+            if (np.diff(came) < 0).any():  # each partition's rows came one after another
+                rows = taken(rows.combine_chunks(), pa.array(np.argsort(came, kind="stable")))
+            merged = self._merged(rows)
             held = {
                 partition: [merged.filter(pc.equal(merged.column(_PARTITION), partition))]
                 for partition in sorted(held)
@@ -331,6 +342,7 @@ class PlacingAppender(BulkInserter):
         for partition in sorted(held):
             self._to_make(partition, self._merged(pa.concat_tables(held[partition])))
         self._waiting.clear()
+        self._came.clear()
         self.torn = False
 
     def _to_make(self, partition: str, rows: pa.Table) -> None:
@@ -467,6 +479,7 @@ class PlacingAppender(BulkInserter):
             self.adopt(spec)
             for slab in self._encoder.split(batch, deleted):
                 self._append(slab)
+            self._before += batch.num_rows
         self.adopt(now)
         self.torn = False
         self.gather()
@@ -483,6 +496,7 @@ class PlacingAppender(BulkInserter):
         self._passed = max((self._passed, *self._versions.values()))
         for mine in (self._logs, self._closed, self._versions, self._fresh, self._gone, self._waiting):
             mine.clear()
+        self._came.clear()
         self._filled.clear()
         self.written.clear()
 

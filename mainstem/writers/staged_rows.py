@@ -120,8 +120,8 @@ def parse_line(line: str, *, source: str) -> Committable:
         record = json.loads(line)
         if record["v"] not in (_VERSION, _UNPLACED_VERSION):
             raise Unsupported(
-                f"a committable of version {record['v']!r}, expected at most {_UNPLACED_VERSION}: another release of"
-                " mainstem"
+                f"a committable of version {record['v']!r}, expected at most {_UNPLACED_VERSION}:"
+                " another release of mainstem"
                 " wrote it; commit it with that release"
             )
         unplaced = record["v"] == _UNPLACED_VERSION

@@ -750,6 +750,7 @@ class Transaction:
         later._named = self._named | {stat.partition for stat in stats if isinstance(stat, BaseFileStat)}
         try:
             if isinstance(self._appender, PlacingOverwriter):
+                later._named |= self._appender.named  # also those of which no row is left
                 for table in self._appender.merged:
                     later.write(table)
                 stats = []

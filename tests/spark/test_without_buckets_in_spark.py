@@ -1,7 +1,8 @@
-"""Goal: Spark writes tables without buckets, by tasks or through its driver, each row once where its key lives.
+"""Goal: Spark writes tables without buckets, by tasks or through its driver, each row once where its key
+lives.
 
-Method: `write_batch`, `write_stream` and the data source on tables under several indexes, with frames that go to
-executors. Tasks that fail and streams that are run again show that nothing is written twice.
+Method: `write_batch`, `write_stream` and the data source on tables under several indexes, with frames that go
+to executors. Tasks that fail and streams that are run again show that nothing is written twice.
 """
 
 from __future__ import annotations

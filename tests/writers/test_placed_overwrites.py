@@ -88,7 +88,7 @@ def unique(request, make):
     return make(request.param)
 
 
-@pytest.mark.supports("Writing", "Tables without buckets: overwrites under global indexes, one row of each key")
+@pytest.mark.supports("Writing", "Tables without buckets: overwrites under global indexes")
 @pytest.mark.parametrize("moves", ["true", "false"])
 def test_an_overwrite_takes_its_keys_out_of_partitions_that_stay(make, moves):
     name = "hoodie.simple.index.update.partition.path"

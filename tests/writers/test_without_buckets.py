@@ -311,3 +311,12 @@ def test_a_table_without_partitions(make_table):
     table.upsert(rows([1, 2], ts=1))
     table.upsert(rows([1, 3], ts=2, city="b", value="new"))
     assert content(table) == {"k1": "new1", "k2": "v2", "k3": "new3"}
+
+
+@pytest.mark.parametrize("cities", ["ab", "ba"])
+def test_of_rows_of_one_new_key_in_two_partitions_the_later_one_counts(make_table, cities):
+    table = make_table(buckets=None, ordering=[], hoodie__index__type="GLOBAL_SIMPLE")
+    table = mainstem.open_table(table.path, {**table.properties, **STAY})
+    first, later = cities
+    table.upsert(pa.concat_tables([rows([1], ts=9, city=first), rows([1], ts=1, value="later", city=later)]))
+    assert content(table) == {"k1": "later1"}

@@ -94,7 +94,8 @@ class StoredKeys:
 class KeyPlaces:
     """One look at where keys live; ``seen``: requested times of the instants that it goes by.
 
-    ``small_bytes``: a base file below that is filled up; 0: none is. ``elsewhere``: who reads many file groups.
+    ``small_bytes``: a base file below that is filled up; 0: none is. ``elsewhere``: who reads many file
+    groups.
     """
 
     def __init__(
@@ -300,8 +301,8 @@ class Elsewhere(Protocol):
     """Looks into many file groups by the tasks of an engine."""
 
     def __call__(self, splits: Sequence[Split], keys: pa.Array) -> list[np.ndarray | None] | None:
-        """For each file slice the numbers of the keys that it has, None where a file is gone; None at all: look
-        here."""
+        """For each file slice the numbers of the keys that it has, None where a file is gone; None at all:
+        look here."""
         ...
 
 
