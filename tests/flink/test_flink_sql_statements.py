@@ -23,8 +23,7 @@ from mainstem.flink.insert_target import open_target
 from mainstem.flink.pipeline import plan_insert
 
 COLUMNS = "uuid varchar(20), name varchar(10), age int, ts timestamp(3), `partition` varchar(20)"
-SOURCE =
-"""
+SOURCE = """
     CREATE TABLE sourceT (uuid varchar(20), name varchar(10), age int, ts timestamp(3), `partition` as 'par1')
     WITH ('connector' = 'datagen', 'rows-per-second' = '200')
 """

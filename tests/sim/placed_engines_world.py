@@ -36,16 +36,18 @@ class PlacedSinks(Unbucketed, Sinks):
                 continue
             found: dict[Where, Any] = {}
             ledger = self.rules.ledger
-            for row in ledger.rows_of(intent.instant):
-                put_row(self.mode, found, user_columns(row))
-            for block in ledger.blocks_of(intent.instant):
+            for bulk in ledger.bulk.values():
+                for row in bulk.rows if bulk.instant == intent.instant else ():
+                    put_row(self.mode, found, user_columns(row))
+            logs = [w for w in ledger.logs.values() if w.log.instant == intent.instant]
+            for block in [block for w in sorted(logs, key=lambda w: w.log.order) for block in w.blocks]:
+                for row in block.rows:
+                    put_row(self.mode, found, user_columns(row))
                 for gone in block.deletes:
                     put_delete(self.mode, found, (gone.partition, gone.key), gone.ordering)
-            meant = _rows(self.audit.left_by(intent))
-            # A key may be deleted and come back in one commit, in which case blocks say more than both lists.
-            wrong = {k: v for k, v in _rows(found).items() if k in meant and meant[k] != v}
-            if wrong:
-                raise Violation("order of batches", f"{intent.instant} left {wrong}, expected {meant}")
+            meant = self.audit.left_by(intent)
+            if _rows(found) != _rows(meant):
+                raise Violation("order of batches", f"{intent.instant} left {found}, expected {meant}")
 
 
 def _rows(entries: dict[Where, Any]) -> dict[Where, Any]:
