@@ -49,6 +49,9 @@ from mainstem.timeline.instant import CLUSTERING
 _Found = TypeVar("_Found")
 _KEPT_BYTES_MAX = 64 * MIB
 _LOOKS_MAX = 10
+# Stored keys that are compared at once; and so many that hashing them costs less than hashing what is asked.
+_RUN_BYTES = 128 * MIB
+_FEW = 10_000
 # Of so many file groups, the newest ones, the smallest one is filled up: each costs a look at its base file.
 _LOOKED_AT_MAX = 16
 
@@ -66,7 +69,7 @@ class StoredKeys:
         if split.base_file is not None:
             yield from self._of_base(storage, split.base_file).chunks
         if split.log_files:
-            yield joined_keys(log_entries(storage, split))
+            yield joined_keys(log_entries(storage, split)).cast(pa.string())
 
     def _of_base(self, storage: Storage, path: str) -> pa.ChunkedArray:
         with self._mutex.held:
@@ -211,29 +214,27 @@ class KeyPlaces:
         if told is not None:
             return self._told(told, partition, keys)
         codes, places = np.full(len(keys), -1, np.int64), list[GroupOfKey]()
-        for split, here in self._met(self._slices(partition), keys):
-            twice = here & (codes >= 0)
-            if twice.any():  # only one of them can hold a row that is not deleted
-                alive = self._alive(split, keys.filter(pa.array(twice)))
-                here[np.flatnonzero(twice)[~alive]] = False
-            codes[here] = len(places)
+        for split, met in self._met(self._slices(partition), keys):
+            before = codes[met] >= 0
+            if before.any():  # only one of them can hold a row that is not deleted
+                alive = np.ones(len(met), bool)
+                alive[before] = self._alive(split, keys.take(pa.array(met[before])))
+                met = met[alive]
+            codes[met] = len(places)
             places.append((split.partition, split.file_id))
         return codes, places
 
     def _met(self, splits: Iterable[Split], keys: pa.Array) -> Iterator[tuple[Split, np.ndarray]]:
-        """Each file slice with a mask of the keys that it has."""
-        splits = list(splits) if self._elsewhere is not None else splits
+        """Each file slice that has some of the keys, with their numbers."""
+        splits = splits if self._elsewhere is None else list(splits)
         told = None if self._elsewhere is None else self._elsewhere(list(splits), keys)
         if told is None:
-            for split in splits:
-                yield split, _met(keys, self._stored.of_split(self._storage, split))
+            yield from _met_in_runs(self._storage, self._stored, splits, keys)
             return
         for split, met in zip(splits, told, strict=True):
             if met is None:
                 raise FileNotFoundError(split.base_file or split.file_id)
-            here = np.zeros(len(keys), bool)
-            here[met] = True
-            yield split, here
+            yield split, met
 
     def _record_index(self, partition: str | None) -> MetadataTable | None:
         """The metadata table, if its record index can be asked. Like Java, look into the files otherwise."""
@@ -308,14 +309,56 @@ class Elsewhere(Protocol):
 
 def met_keys(storage: Storage, split: Split, keys: pa.Array) -> np.ndarray:
     """Numbers of the keys that a file slice has, deleted ones included: for tasks."""
-    return np.flatnonzero(_met(keys, StoredKeys().of_split(storage, split)))
+    found = list(_met_in_runs(storage, StoredKeys(), [split], keys))
+    return found[0][1] if found else np.zeros(0, np.int64)
 
 
-def _met(keys: pa.Array, stored: Iterable[pa.Array]) -> np.ndarray:
-    here = np.zeros(len(keys), bool)
-    for some in stored:
-        here |= _among(keys, some)
-    return here
+def _met_in_runs(
+    storage: Storage, stored: StoredKeys, splits: Iterable[Split], keys: pa.Array
+) -> Iterator[tuple[Split, np.ndarray]]:
+    """Each file slice that has some of the keys, with their numbers, each once.
+
+    The keys of several file slices are compared at once, up to ``_RUN_BYTES``: each comparison makes a hash
+    table of all keys that are looked for.
+    """
+    run: list[Split] = []
+    chunks: list[pa.Array] = []
+    ends: list[int] = []
+    rows = size = 0
+    for split in splits:
+        for some in stored.of_split(storage, split):
+            chunks.append(some)
+            rows += len(some)
+            size += some.nbytes
+        run.append(split)
+        ends.append(rows)
+        if size >= _RUN_BYTES:
+            yield from _met_in_run(run, ends, chunks, keys)
+            run, chunks, ends, rows, size = [], [], [], 0, 0
+    yield from _met_in_run(run, ends, chunks, keys)
+
+
+def _met_in_run(
+    run: list[Split], ends: list[int], chunks: list[pa.Array], keys: pa.Array
+) -> Iterator[tuple[Split, np.ndarray]]:
+    places, met = _positions(pa.chunked_array(chunks, pa.string()), keys)
+    bounds = np.searchsorted(places, [0, *ends])
+    for split, low, high in zip(run, bounds[:-1], bounds[1:], strict=True):
+        if low < high:
+            yield split, np.unique(met[low:high])
+
+
+def _positions(stored: pa.ChunkedArray, keys: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+    """Where in ``stored`` one of the keys stands, in order, and the number of that key."""
+    if len(stored) < _FEW and len(stored) < len(keys):  # hash the smaller side
+        keys_there = np.flatnonzero(_among(keys, stored))
+        found = pc.index_in(stored, value_set=keys.take(pa.array(keys_there)))
+        numbers = pc.fill_null(found, -1).to_numpy()
+        places = np.flatnonzero(numbers >= 0)
+        return places, keys_there[numbers[places]]
+    numbers = pc.fill_null(pc.index_in(stored, value_set=keys), -1).to_numpy()
+    places = np.flatnonzero(numbers >= 0)
+    return places, numbers[places].astype(np.int64)
 
 
 def keys_in_files(state: TableState, partition: str, files: Iterable[str]) -> Iterator[pa.Array]:
