@@ -30,7 +30,7 @@ Memory: all rows, until the commit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -45,10 +45,9 @@ from mainstem.layout.key_index import GroupOfKey
 from mainstem.layout.keys import KeyColumns
 from mainstem.merge.fold import fold, positions
 from mainstem.merge.log_entries import DataRows
-from mainstem.storage.protocol import Storage, drop
+from mainstem.storage.protocol import drop
 from mainstem.storage.swaps import has_swaps
 from mainstem.timeline.commit_metadata import NewKeysStat, WriteStat
-from mainstem.truetime.seams import Randomness
 from mainstem.writers.append import BucketAppender
 from mainstem.writers.bulk_insert import BaseFileStat
 from mainstem.writers.encode_rows import BucketEncoder, Placed, Slab
@@ -108,18 +107,8 @@ class MovingAppender(PlacingAppender):
     follows_updates = True
     keeps_batches = False
 
-    def __init__(
-        self,
-        storage: Storage,
-        spec: WriteSpec,
-        token: str,
-        places: KeyPlaces,
-        random: Randomness,
-        known_partitions: set[str] | None = None,
-        surely_alive: Callable[[], bool] = lambda: False,
-    ) -> None:
-        super().__init__(storage, spec, token, places, random, known_partitions, surely_alive)
-        self._encoder = Gatherer(spec, token.split("-", 1)[0])
+    def _begin(self, task: str) -> None:
+        self._encoder = Gatherer(self._spec, task)
         #: rows that were given, and in which order they came
         self._held: list[tuple[pa.Table, np.ndarray]] = []
         #: rows, and deletes; None before the commit

@@ -24,7 +24,7 @@ all that their file groups have.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -36,14 +36,13 @@ from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.commit_metadata import OVERWRITES, CommitMetadata, WriteStat
 from mainstem.timeline.instant import CLUSTERING, LOGCOMPACTION, Instant
-from mainstem.truetime.seams import Randomness
 from mainstem.writers.append import BucketAppender
 from mainstem.writers.bulk_insert import BaseFileStat
 from mainstem.writers.conflicts import COMPACT, LOG_COMPACT, Place
 from mainstem.writers.encode_rows import BucketEncoder, Slab
 from mainstem.writers.moved_rows import Gatherer
 from mainstem.writers.overwriting import Hidden
-from mainstem.writers.placed_rows import KeyPlaces, PlacingAppender
+from mainstem.writers.placed_rows import PlacingAppender
 from mainstem.writers.write_spec import DELETE, INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE, WriteSpec
 
 
@@ -54,18 +53,8 @@ class PlacingOverwriter(PlacingAppender):
     follows_since_begin = True
     keeps_batches = False
 
-    def __init__(
-        self,
-        storage: Storage,
-        spec: WriteSpec,
-        token: str,
-        places: KeyPlaces,
-        random: Randomness,
-        known_partitions: set[str] | None = None,
-        surely_alive: Callable[[], bool] = lambda: False,
-    ) -> None:
-        super().__init__(storage, spec, token, places, random, known_partitions, surely_alive)
-        self._encoder = Gatherer(spec, token.split("-", 1)[0])
+    def _begin(self, task: str) -> None:
+        self._encoder = Gatherer(self._spec, task)
         #: partitions that the rows name
         self.named: set[str] = set()
         #: the merged rows, to be written again under another instant

@@ -48,6 +48,7 @@ from mainstem.truetime.seams import Randomness
 from mainstem.writers.append import BucketAppender, OpenLog
 from mainstem.writers.bulk_insert import BaseFileStat, BulkInserter
 from mainstem.writers.encode_rows import BucketEncoder, Place, Placed, Slab
+from mainstem.writers.file_sizes import rows_per_file
 from mainstem.writers.fit_rows import marked, with_marks
 from mainstem.writers.row_order import stable_order
 from mainstem.writers.write_spec import DELETE, WriteSpec
@@ -55,8 +56,6 @@ from mainstem.writers.write_spec import DELETE, WriteSpec
 _KEY, _PARTITION, _FILE = META_FIELDS[2:5]
 #: the bucket of rows whose keys lie nowhere
 NOWHERE = 0
-# In memory, where Parquet takes a third or less: Hudi's files have 120 MiB at most.
-_FILE_BYTES_MAX = 256 * MIB
 # Batches are kept up to this size, in case that their file groups are replaced.
 _KEPT_BYTES_MAX = 128 * MIB
 
@@ -264,6 +263,10 @@ class PlacingAppender(BulkInserter):
         self._before = 0
         #: log files of ``place_again`` have greater versions than those that it took back
         self._passed = 0
+        self._begin(token.split("-", 1)[0])
+
+    def _begin(self, task: str) -> None:
+        """What a kind of appender has beside; its encoder, too."""
 
     def file_id(self, partition: str, bucket: int) -> str:
         """The file group with this number."""
@@ -347,7 +350,7 @@ class PlacingAppender(BulkInserter):
 
     def _to_make(self, partition: str, rows: pa.Table) -> None:
         """Files to be made of rows of new keys."""
-        step = max(1, rows.num_rows * _FILE_BYTES_MAX // max(1, rows.nbytes))
+        step = rows_per_file(self._spec.layout, rows)
         for start in range(0, rows.num_rows, step):
             self._fresh.append(_Fresh(partition, rows.slice(start, step)))
 

@@ -320,3 +320,18 @@ def test_of_rows_of_one_new_key_in_two_partitions_the_later_one_counts(make_tabl
     first, later = cities
     table.upsert(pa.concat_tables([rows([1], ts=9, city=first), rows([1], ts=1, value="later", city=later)]))
     assert content(table) == {"k1": "later1"}
+
+
+@pytest.mark.parametrize(
+    ("options", "files"),
+    [
+        ({"hoodie.copyonwrite.insert.auto.split": "false", "hoodie.copyonwrite.insert.split.size": "30"}, 4),
+        ({"hoodie.parquet.max.file.size": "20480", "hoodie.copyonwrite.record.size.estimate": "1024"}, 5),
+        ({"hoodie.parquet.max.file.size": "4096"}, 2),  # by what the rows take in memory
+        ({}, 1),
+    ],
+)
+def test_new_keys_open_file_groups_by_hudis_sizing_options(make, options, files):
+    table = again(make(), **options)
+    table.upsert(rows(range(100), ts=1))
+    assert len(set(groups(table).values())) == files and len(content(table)) == 100
