@@ -20,6 +20,7 @@ from tests.sim.run import simulate
 ENOUGH = 40
 
 
+@pytest.mark.filterwarnings("ignore")  # of a metadata table that cannot be read for a moment
 @pytest.mark.parametrize("scenario", ["placed-tasks", "placed-sinks", "moved-overwrites"])
 @pytest.mark.parametrize(("seed", "body"), [(1, "disk"), (2, "store")])
 def test_rows_that_engines_hand_over_are_placed_once(scenario: str, seed: int, body: str) -> None:

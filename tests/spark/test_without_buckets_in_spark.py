@@ -81,6 +81,7 @@ def test_a_stream_of_the_data_source_writes_each_batch_once(spark: Any, tmp_path
     frame(spark, 0, 3, 0).coalesce(1).write.parquet(str(source))
     stream = spark.readStream.schema("id string, city string, ts long").parquet(str(source))
     options = {**OPTIONS, "hoodie.index.type": "GLOBAL_SIMPLE", "path": str(path)}
+    options["hoodie.simple.index.update.partition.path"] = "false"
     for number in range(1, 3):
         frame(spark, 2 * number, 2 * number + 3, number).coalesce(1).write.mode("append").parquet(str(source))
         writer = stream.writeStream.format("mainstem").options(**options)
