@@ -15,6 +15,7 @@ from small_table import SCHEMA, content, rows
 
 import mainstem
 from mainstem.errors import Invalid, RolledBack, Unsupported
+from mainstem.readers.queries import key_places
 from mainstem.truetime.instant_times import instant_text, parse_wall
 from mainstem.writers import placed_rows
 from mainstem.writers.keys_placed_meanwhile import KeysPlacedMeanwhile
@@ -335,3 +336,17 @@ def test_new_keys_open_file_groups_by_hudis_sizing_options(make, options, files)
     table = again(make(), **options)
     table.upsert(rows(range(100), ts=1))
     assert len(set(groups(table).values())) == files and len(content(table)) == 100
+
+
+def test_many_keys_of_any_length_are_found_in_many_files(make, monkeypatch):
+    monkeypatch.setattr(key_places, "KEYS_MIN", 1)  # as 20,000 keys are
+    table = make()
+    names = ["", "é", "short", "12345678", "exactly8", "a-long-key-0", "a-long-key-1", "x" * 300, "日本語"]
+    keys = [f"{name}{number}" for name in names for number in range(5)]
+    batch = rows(range(len(keys)), ts=2).set_column(0, "id", pa.array(keys))
+    table.upsert(batch.slice(0, 30))
+    table.upsert(batch.slice(20))
+    table.upsert(batch.set_column(3, "value", pa.array([f"new{n}" for n in range(len(keys))])))
+    found = content(table)
+    assert {key: found[key] for key in keys} == {key: f"new{n}" for n, key in enumerate(keys)}
+    assert len(groups(table)) == len(keys)

@@ -39,6 +39,7 @@ from mainstem.metadata.metadata_partitions import (
 from mainstem.metadata.metadata_table import MetadataTable
 from mainstem.readers.planning.table_state import TableState
 from mainstem.readers.queries.key_contest import contest, contest_spec
+from mainstem.readers.queries.key_sieve import KEYS_MIN, KeySieve
 from mainstem.readers.queries.snapshot import make_split, read_spec
 from mainstem.readers.rows.base_rows import open_base
 from mainstem.readers.rows.split import ReadSpec, Split, log_entries, read_split
@@ -325,8 +326,11 @@ def _met_in_runs(
     chunks: list[pa.Array] = []
     ends: list[int] = []
     rows = size = 0
+    sieve = KeySieve(keys) if len(keys) >= KEYS_MIN and keys.type == pa.string() else None
     for split in splits:
         for some in stored.of_split(storage, split):
+            if sieve is not None:
+                some = sieve.through(some)
             chunks.append(some)
             rows += len(some)
             size += some.nbytes
