@@ -1,8 +1,8 @@
 """Lets few of many stored keys through that are not among those that are looked for, and all that are.
 
-A table of a million keys to probe is larger than a processor's caches, so most of the time of looking for
-keys goes into probes that find nothing. Here a key becomes one of 16 million bits, by its first and last eight
-bytes, at a tenth of that cost. What comes through is compared as a whole.
+A table of a million keys to probe is larger than a processor's caches, so most of the time of looking goes
+into probes that find nothing. Here a key becomes one of 16 million bits, by its first and last eight bytes,
+at a tenth of that cost. What comes through is compared as a whole.
 """
 
 from __future__ import annotations
