@@ -1,13 +1,16 @@
 """Tables without buckets: what it costs to find the file groups of keys, and upserts of known keys.
 
-The bound of finding is reading the stored keys and nothing else. Figures are processor time: the work is one
-thread's.
+The bound of finding is reading the stored keys and nothing else. Figures are processor time. Memory is what a
+process of its own needs beyond what it needed before it looked.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -15,9 +18,13 @@ import pyarrow.parquet as pq
 import mainstem
 from benchmarks import Row, bound, data, least_processor_seconds, read_tables, row, work_folder
 
+if TYPE_CHECKING:
+    from mainstem.writers.transaction import Transaction
+
 _KEY = "_hoodie_record_key"
 #: index -> options of its table
 KINDS = {"BUCKET": {}, "SIMPLE": {}, "RECORD_INDEX": {}}
+_COMMIT = 4_000_000
 
 
 def run(reduced: bool) -> list[Row]:
@@ -27,7 +34,9 @@ def run(reduced: bool) -> list[Row]:
     try:
         keys = np.random.default_rng(1).choice(stored, asked, replace=False)
         tables = {kind: _table(folder / kind, kind, stored) for kind in KINDS}
-        return _found(tables["SIMPLE"], keys, stored) + _upserted(tables, keys, stored)
+        kinds = ("SIMPLE", "RECORD_INDEX")
+        found = [line for kind in kinds for line in _found(kind, tables[kind], keys, stored)]
+        return found + _upserted(tables, keys, stored)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -41,17 +50,22 @@ def _table(path: Path, kind: str, stored: int) -> mainstem.Table:
     if kind == "RECORD_INDEX":
         table.create_index("record_index")
     table = mainstem.open_table(str(path), options)
-    with table.begin("bulk_insert" if kind == "BUCKET" else "upsert") as load:
-        for first in range(0, stored, read_tables.BATCH):
-            load.write(data.rows(np.arange(first, min(first + read_tables.BATCH, stored))))
-        load.commit()
+    step = stored if kind == "BUCKET" else _COMMIT  # else new keys are held until their commit
+    for first in range(0, stored, step):
+        with table.begin("bulk_insert" if kind == "BUCKET" else "upsert") as load:
+            _load(load, first, min(first + step, stored))
     return table
 
 
-def _found(table: mainstem.Table, keys: np.ndarray, stored: int) -> list[Row]:
+def _load(load: Transaction, first: int, last: int) -> None:
+    for low in range(first, last, read_tables.BATCH):
+        load.write(data.rows(np.arange(low, min(low + read_tables.BATCH, last))))
+    load.commit()
+
+
+def _found(kind: str, table: mainstem.Table, keys: np.ndarray, stored: int) -> list[Row]:
     wanted = data.rows(keys).column(data.KEY).combine_chunks()
     files = sorted(Path(table.path).glob("*.parquet"))
-    bare = least_processor_seconds(lambda: [pq.read_table(file, columns=[_KEY]) for file in files])
 
     def find() -> None:
         look = mainstem.open_table(table.path, table.properties).writer_context().look_for_keys
@@ -60,12 +74,43 @@ def _found(table: mainstem.Table, keys: np.ndarray, stored: int) -> list[Row]:
         if (found < 0).any():
             raise RuntimeError(f"{(found < 0).sum()} keys were not found")
 
-    taken = least_processor_seconds(find)
+    def read() -> None:
+        for file in files:
+            pq.read_table(file, columns=[_KEY])
+
+    turns = [(least_processor_seconds(read, 1), least_processor_seconds(find, 1)) for _ in range(5)]
+    bare, taken = (min(seconds) for seconds in zip(*turns, strict=True))
+    held = _peak_mib(find)
     return [
-        bound(f"find {len(wanted):,} of {stored:,} keys, by files", taken / bare,
+        bound(f"find {len(wanted):,} of {stored:,} keys, {kind}", taken / bare,
               "times the reading of all keys", most=2.0,
-              note=f"{taken:.2f} s of processor time, reading {bare:.2f} s; nothing was kept in memory")
+              note=f"{taken:.2f} s of processor time, reading {bare:.2f} s; nothing was kept in memory;"
+                   f" {held:.0f} MiB at most")
     ]  # fmt: skip
+
+
+def _peak_mib(work: Callable[[], None]) -> float:
+    """What a forked child needs at most beyond what it began with, in MiB."""
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        with open("/proc/self/clear_refs", "w") as file:
+            file.write("5")  # the peak begins here
+        before = _status("VmRSS")
+        work()
+        os.write(write, str((_status("VmHWM") - before) / 1024).encode())
+        os._exit(0)
+    os.close(write)
+    os.waitpid(child, 0)
+    with os.fdopen(read) as told:
+        return float(told.read() or "nan")
+
+
+def _status(name: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1])
+    raise RuntimeError(f"/proc/self/status has no {name}")
 
 
 def _upserted(tables: dict[str, mainstem.Table], keys: np.ndarray, stored: int) -> list[Row]:

@@ -107,21 +107,12 @@ class Wanted(Protocol):
     def passed(self) -> Mapping[str, str]: ...
 
 
-def open_or_create(options: Wanted, schema: pa.Schema, *, by_driver: bool = False) -> Table:
+def open_or_create(options: Wanted, schema: pa.Schema) -> Table:
     """The table at ``options.location.base``. A missing one is created from the options and this schema.
 
-    ``by_driver``: one process writes all rows. Raises ``Invalid`` for an option that contradicts the table,
-    and, naming them, for the options that creating the table would need; ``Unsupported`` for an index without
-    buckets that tasks would have to look into.
+    Raises ``Invalid`` for an option that contradicts the table, and, naming them, for the options that
+    creating the table would need.
     """
-    index = key_index(options.table)
-    if index is not None and not by_driver:
-        raise Unsupported(
-            f"{INDEX_TYPE}={index.kind}: tasks of an engine write tables with buckets, {INDEX_TYPE}=BUCKET. A"
-            " table without buckets is written by one process: by mainstem.spark.write_batch and write_stream"
-            " through Spark's driver, or by mainstem.open_table(path, options).upsert(rows)",
-            table=options.location.base,
-        )
     if not exists(options.location):
         created = _create(options, schema)
         if created is not None:
@@ -138,14 +129,14 @@ def open_or_create(options: Wanted, schema: pa.Schema, *, by_driver: bool = Fals
         return _open.setdefault(key, table)
 
 
-def open_for_job(options: Wanted, schema: pa.Schema, *, by_driver: bool = False) -> Table:
+def open_for_job(options: Wanted, schema: pa.Schema) -> Table:
     """``open_or_create``, for the process that begins a job: the table has the indexes that are asked for.
 
     A missing index is built (``Table.create_index``): writers go on, those of other engines that are in
     flight are waited for. One that a living process builds is left to it. Raises what ``create_index``
     raises; the table is as before then.
     """
-    table = open_or_create(options, schema, by_driver=by_driver)
+    table = open_or_create(options, schema)
     for kind in asked_indexes(options.passed):
         _provide(table, kind)
     return table

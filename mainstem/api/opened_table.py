@@ -154,7 +154,7 @@ class OpenedTable:
 
         stored, small = StoredKeys(), SMALL_FILE.read({**self.config.raw, **self.given})
         ctx.look_for_keys = lambda: KeyPlaces(
-            self.seams.storage, ctx.read_properties(), index, stored, small
+            self.seams.storage, ctx.read_properties(), index, stored, small, ctx.look_elsewhere
         )
 
     def _identify(self) -> None:

@@ -399,7 +399,6 @@ class Table:
         from mainstem.writers.staged_rows import staging_spec
 
         ctx = self.opened.writer_context()
-        ctx.check_has_buckets()
         try:
             spec = write_spec(self.opened, ctx, check_operation(operation))
             return staging_spec(self.opened.seams.storage, self.opened.seams.random, spec, schema)

@@ -2,7 +2,8 @@
 
 What a declaration does not say comes from a table that is there (``HoodieTableFactory``: record key,
 partition and ordering fields, merge mode), and from Flink's defaults for a new one: key ``uuid``, ordering
-field ``ts`` where that column exists, four buckets. What it does say must agree with the table.
+field ``ts`` where that column exists, four buckets (none under another index than BUCKET). What it does say
+must agree with the table.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from mainstem.flink.declared_table import Declared
 from mainstem.flink.options import FlinkOptions
 from mainstem.formats.avro_schema import arrow_to_avro
 from mainstem.formats.vectors import check_same
+from mainstem.layout.key_index import key_index
 from mainstem.merge.modes import COMMIT_TIME, merge_mode
 from mainstem.options.placing import BUCKET_ENGINE, BUCKETS, INDEX_TYPE, RECORD_KEY_FIELDS, RECORD_KEY_OPTION
 from mainstem.options.tables import ORDERING_FIELDS, TABLE_NAME, TABLE_TYPE
@@ -115,13 +117,16 @@ def has_key(declared: Declared) -> bool:
 
 def _check_kind(declared: Declared) -> None:
     table = declared.options.table
+    others = set(INDEX_TYPE.allowed) - {INDEX_TYPE.default}
+    without_buckets = table.get(INDEX_TYPE, "").upper() in others
     for key, default, needed, option in _NEEDED:
         found = table.get(key, default)
-        if found.upper() != needed:
+        if found.upper() != needed and not (without_buckets and key in (INDEX_TYPE, BUCKET_ENGINE)):
             by = "" if key in table else " (the default)"
+            more = f", or to one of {', '.join(sorted(others))}" if key == INDEX_TYPE else ""
             raise Unsupported(
                 f"table {declared.name!r}: {declared.options.given.get(key, option)}={found!r}{by} cannot be"
-                f" written beside other writers; set '{option}' = '{needed}'",
+                f" written beside other writers; set '{option}' = '{needed}'{more}",
                 table=declared.options.location.base,
             )
 
@@ -129,7 +134,9 @@ def _check_kind(declared: Declared) -> None:
 def _completed(declared: Declared) -> FlinkOptions:
     """The options with Flink's defaults for a new table."""
     options, names = declared.options, declared.columns.names
-    table = {TABLE_NAME: declared.name, BUCKETS: _DEFAULT_BUCKETS, **options.table}
+    table = {TABLE_NAME: declared.name, **options.table}
+    if key_index(options.table) is None:
+        table.setdefault(BUCKETS, _DEFAULT_BUCKETS)
     if RECORD_KEY_FIELDS not in table:
         if _DEFAULT_KEY not in names:
             raise Invalid(

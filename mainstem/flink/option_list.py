@@ -127,7 +127,9 @@ _TABLE = (
     _works(KEY_GENERATOR_CLASS_OPTION, "", "Hudi's classes"),
     _fixed("partition.default_name", "__HIVE_DEFAULT_PARTITION__", "__hive_default_partition__",
            "the folder of null is what all Hudi writers call it"),
-    _works(INDEX_TYPE.flink, "FLINK_STATE", "INSERT needs BUCKET", INDEX_TYPE, key=INDEX_TYPE),
+    _works(INDEX_TYPE.flink, "FLINK_STATE",
+           "INSERT needs BUCKET, or one of Hudi's indexes without buckets (SIMPLE, BLOOM, record indexes, and"
+           " their global kinds)", INDEX_TYPE, key=INDEX_TYPE),
     _works(BUCKET_ENGINE, "SIMPLE", "SIMPLE; Hudi allows no other beside other writers"),
     _works(BUCKETS, "4", "per partition, of a new table; another number by mainstem resize"),
     _works(HASH_FIELD, "", "the record key's fields"),

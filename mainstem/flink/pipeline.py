@@ -36,6 +36,7 @@ from mainstem.flink.insert_target import Target, open_target, rehearsed
 from mainstem.flink.inserting import row_kinds
 from mainstem.flink.recovery import SINK_UID
 from mainstem.flink.statements import named, quoted
+from mainstem.options.placing import INDEX_TYPE
 from mainstem.storage.backends import is_local
 
 if TYPE_CHECKING:
@@ -139,11 +140,14 @@ class Insert:
         """What happens to the rows, and Flink's plan of the query."""
         target = self.target
         staged, committables = folders(target.table, target.sink)
+        spread = f"{self.spec.buckets} buckets"
+        if self.spec.placed_at_commit:
+            spread = f"index {INDEX_TYPE.read({**target.table.properties, **target.options.table})}"
         kinds = "inserts, updates and deletes by row kind" if self.changes else "inserts only"
         return (
             "== mainstem ==\n"
             f"Table {target.table.path}: key {', '.join(target.key)}, partition"
-            f" {', '.join(target.partition) or 'none'}, {self.spec.buckets} buckets\n"
+            f" {', '.join(target.partition) or 'none'}, {spread}\n"
             f"Writer: Arrow batches ({kinds}), staged by Python workers before each checkpoint in {staged}\n"
             f"Committer: sink {target.sink!r}, one commit per checkpoint, of {committables}\n\n"
             f"{self.rows.explain()}"

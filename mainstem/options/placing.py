@@ -121,7 +121,7 @@ INDEX_TYPE = Choice(
     ("BUCKET", "SIMPLE", "GLOBAL_SIMPLE", "BLOOM", "GLOBAL_BLOOM", "RECORD_INDEX", "RECORD_LEVEL_INDEX",
      "GLOBAL_RECORD_LEVEL_INDEX"),
     flink="index.type", table=True, read_by=_TABLE,
-    says="How the file group of a key is found. Tasks of Spark and Flink write tables with BUCKET only.",
+    says="How the file group of a key is found: by its bucket, or by looking where it lives.",
 )  # fmt: skip
 SIMPLE_MOVES = Flag(
     "hoodie.simple.index.update.partition.path", True, read_by="layout.key_index",

@@ -168,11 +168,7 @@ MERGE_THRESHOLD = Text(
     "hoodie.bucket.index.merge.threshold", "0.2", like="number", read_by=_RINGS,
     says="Neighbours of together less than so many times the size of a file are merged.",
 )  # fmt: skip
-MAX_FILE = Whole(
-    "hoodie.parquet.max.file.size", 120 * MIB, 1, 2**62, "bytes", read_by=_RINGS,
-    says="The size of a file, by which file groups are split and merged.",
-)  # fmt: skip
-OF_RINGS = (MAX_BUCKETS, MIN_BUCKETS, SPLIT_THRESHOLD, MERGE_THRESHOLD, MAX_FILE)
+OF_RINGS = (MAX_BUCKETS, MIN_BUCKETS, SPLIT_THRESHOLD, MERGE_THRESHOLD)
 
 # -- log compaction --------------------------------------------------------------------------------------
 

@@ -113,6 +113,23 @@ SMALL_FILE = Whole(
     "hoodie.parquet.small.file.limit", 100 * MIB, 0, 2**40, "bytes", read_by="readers.queries.key_places",
     says="Under a record index, new keys go to a file group that is smaller; 0: always to a new one.",
 )  # fmt: skip
+MAX_FILE = Whole(
+    "hoodie.parquet.max.file.size", 120 * MIB, 1, 2**40, "bytes", read_by="writers.file_sizes",
+    says="Of a table without buckets: new keys go to files of about this size. Under consistent hashing: the"
+    " size by which file groups are split and merged.",
+)  # fmt: skip
+AUTO_SPLIT = Flag(
+    "hoodie.copyonwrite.insert.auto.split", True, read_by="writers.file_sizes",
+    says="Of a table without buckets: the size of new files decides how many new keys each gets.",
+)  # fmt: skip
+SPLIT_ROWS = Whole(
+    "hoodie.copyonwrite.insert.split.size", 500_000, 1, 2**40, "rows", read_by="writers.file_sizes",
+    says="How many each gets otherwise.",
+)  # fmt: skip
+ROW_BYTES = Whole(
+    "hoodie.copyonwrite.record.size.estimate", 1024, 1, 2**40, "bytes", read_by="writers.file_sizes",
+    says="What a row takes in a file. If it is not given, the rows themselves tell.",
+)  # fmt: skip
 GZIP_LEVEL = Whole(
     "hoodie.mainstem.parquet.gzip.level", 3, 1, 9, read_by="formats.base_file",
     says="Java's level is 6: half as fast, and up to 16 % fewer bytes of texts.",
@@ -143,4 +160,5 @@ SHARED = (HEARTBEAT_MS, HEARTBEAT_MISSES)
 #: layout of files; sent to the workers as given
 LAYOUT_OPTIONS = (
     COMPRESSION, BLOOM, BLOOM_ENTRIES, BLOOM_ERROR, BLOOM_TYPE, BLOOM_ENTRIES_MAX, GROUP_BYTES, GZIP_LEVEL,
+    MAX_FILE, AUTO_SPLIT, SPLIT_ROWS, ROW_BYTES,
 )  # fmt: skip

@@ -16,7 +16,8 @@ from uuid import UUID
 from mainstem.errors import CorruptTable, Invalid
 from mainstem.layout.hash_rings import Child, Ring, encoded_children, parsed_children
 from mainstem.layout.stored_rings import Completed, newest_ring
-from mainstem.options.services import MAX_BUCKETS, MAX_FILE, MERGE_THRESHOLD, MIN_BUCKETS, SPLIT_THRESHOLD
+from mainstem.options.services import MAX_BUCKETS, MERGE_THRESHOLD, MIN_BUCKETS, SPLIT_THRESHOLD
+from mainstem.options.writing import MAX_FILE
 from mainstem.readers.planning.table_state import TableState
 from mainstem.services.clustering_plan import Wanted
 from mainstem.services.compaction_plan import FileListing, PlannedGroup, measured, taken_groups

@@ -3,8 +3,11 @@ call.
 
 There are two ways to write the same rows. A small batch is collected in the driver as Arrow (no Python
 workers, no shuffle: a third of the latency). A large one is written by the executors, each task into its own
-log files, and only the write stats come back. Either way the driver begins and commits. On a table without
-buckets every batch is collected: where a key lives is looked up by the process that commits.
+log files, and only the write stats come back. Either way the driver begins and commits.
+
+On a table without buckets tasks hand their rows over in files of their own, and the commit places them
+(``writers.unplaced_rows``). Where their keys live is looked up by a task per file group
+(``spark.key_tasks``).
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from mainstem.errors import (
 from mainstem.options import BESIDE_COMMITS
 from mainstem.options.engines import IDENTIFIER, ORDINAL
 from mainstem.spark.batch_ids import GuardIds, guard_ids, in_driver, looks
+from mainstem.spark.key_tasks import looking_in_tasks
 from mainstem.spark.options import WriteOptions
 from mainstem.spark.session_options import session_options
 from mainstem.spark.types import arrow_schema
@@ -118,7 +122,7 @@ def write_batch(
     found = in_driver(df)
     if found.streaming:
         parsed = _beside_services(parsed)
-    table = open_for_job(parsed, arrow_schema(df.schema, nullable=True), by_driver=True)
+    table = open_for_job(parsed, arrow_schema(df.schema, nullable=True))
     ids = guard_ids(found, parsed, table=table.path)
     ways = _Ways(table, parsed)
     if ids is None:
@@ -221,7 +225,7 @@ class _StreamSink:
         self._options = options
         self._schema = schema
         self._on_outcome = on_outcome
-        self._ways = _Ways(open_for_job(options, schema, by_driver=True), options)
+        self._ways = _Ways(open_for_job(options, schema), options)
         # A wrong option or an unwritable table shows before the query starts.
         self._ways.table.writer_context()
         self._claimed: str | None = None
@@ -255,7 +259,7 @@ class _StreamSink:
             return self._ways.write(df, guard)
         except Invalid:
             # The table's properties may have changed since it was opened: reload once, else re-raise.
-            again = _Ways(open_or_create(self._options, self._schema, by_driver=True), self._options)
+            again = _Ways(open_or_create(self._options, self._schema), self._options)
             if not self._ways.table.config.changed(again.table.config):
                 raise
             self._ways = again
@@ -276,8 +280,7 @@ class _Ways:
     def write(self, df: DataFrame, guard: StreamGuard | None) -> Outcome:
         if self.options.operation == DELETE_PARTITION:
             return self.table.delete_partition(*self.options.partitions)
-        placed = self.table.writer_context().look_for_keys is not None
-        rows = self._collected(df) if placed else self._through_driver(df)
+        rows = self._through_driver(df)
         if rows is None:
             return self._on_executors(df, guard)
         _last_batch[self.table.path] = (rows.num_rows, rows.nbytes)
@@ -288,19 +291,6 @@ class _Ways:
                 txn.declare(arrow_schema(df.schema, nullable=True))  # Spark's Arrow rows do not say VECTOR
                 txn.write(rows)
             return txn.commit()
-
-    def _collected(self, df: DataFrame) -> pa.Table:
-        """The whole batch, whatever its size."""
-        try:
-            return df.toArrow()
-        except Exception as error:
-            if "maxResultSize" in str(error) or "MAX_RESULT_SIZE" in str(error):
-                raise Invalid(
-                    "a table without buckets is written through Spark's driver, which takes no batch of this"
-                    f" size: raise spark.driver.maxResultSize, or write smaller batches ({error})",
-                    table=self.table.path,
-                ) from error
-            raise
 
     def _through_driver(self, df: DataFrame) -> pa.Table | None:
         """The whole batch if it is small, else None. The first batch is collected up to the row limit."""
@@ -321,7 +311,8 @@ class _Ways:
             raise
 
     def _on_executors(self, df: DataFrame, guard: StreamGuard | None) -> Outcome:
-        with self.table.begin(self.options.operation, guard=guard) as txn:
+        begun = self.table.begin(self.options.operation, guard=guard)
+        with looking_in_tasks(self.table, df.sparkSession), begun as txn:
             if txn.already_committed:
                 return txn.commit()
             txn.declare(arrow_schema(df.drop(_BUCKET).schema, nullable=True))
@@ -340,7 +331,7 @@ class _Ways:
 
     def _by_bucket(self, df: DataFrame, spec: WriteSpec) -> DataFrame:
         """Shuffles the rows of each bucket into one task if many tasks would write many small files."""
-        if self.options.shuffle == "OFF" or _BUCKET in df.columns:
+        if self.options.shuffle == "OFF" or _BUCKET in df.columns or spec.placed_at_commit:
             return df
         few = _tasks(df) <= _SHUFFLE_ABOVE_TASKS
         # Only one base file per bucket may be written, however many tasks there are.

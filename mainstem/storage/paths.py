@@ -30,6 +30,8 @@ FENCE = ".hoodie/.mainstem/fence"
 #: objects that were put in parts, until each has its name (``storage.object_store``)
 LONG = f"{OWN}/long"
 PREPARED = ".hoodie/.mainstem/prepared"
+#: rows that tasks handed to their transaction (``writers.write_task``), until it ends
+TASK_ROWS = f"{OWN}/task-rows"
 # On stores without links: what decides who publishes, and contents too large to lie in it (``publish.gate``).
 GATE = ".hoodie/.mainstem/gate.json"
 DECIDED = ".hoodie/.mainstem/decided"
@@ -366,6 +368,11 @@ def creating(identity: str) -> str:
 def prepared(instant: str, identity: str) -> str:
     """Private durable file whose content a ticket will publish; only a crash leaves one behind."""
     return f"{PREPARED}/{instant}-{identity}"
+
+
+def task_rows(instant: str, token: str) -> str:
+    """Rows that the task with this write token handed to the transaction of ``instant``."""
+    return f"{TASK_ROWS}/{instant}-{token}"
 
 
 def decided(epoch: int, nonce: str, place: int) -> str:

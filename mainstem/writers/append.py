@@ -20,6 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import pyarrow as pa
 
 from mainstem.errors import CorruptTable, Invalid, MainstemError, RolledBack, Unavailable
@@ -114,14 +115,15 @@ class BucketAppender:
 
     # -- batches ---------------------------------------------------------------------------------
 
-    def write(self, batch: pa.Table | pa.RecordBatch) -> int:
+    def write(self, batch: pa.Table | pa.RecordBatch, deleted: np.ndarray | None = None) -> int:
         """Appends a batch; returns the number of rows. If a row is refused, nothing is written.
 
-        Raises ``Invalid`` if an earlier step stopped halfway.
+        ``deleted``: mask of rows that are deletes whatever their columns say. Raises ``Invalid`` if an
+        earlier step stopped halfway.
         """
         self._check_whole()
         try:
-            return self._write(as_table(batch))
+            return self._write(as_table(batch), deleted)
         except MainstemError as error:
             error.table = error.table or self._spec.base
             raise
@@ -136,10 +138,10 @@ class BucketAppender:
         """Whether any file was made."""
         return bool(self._versions)
 
-    def _write(self, batch: pa.Table) -> int:
+    def _write(self, batch: pa.Table, deleted: np.ndarray | None) -> int:
         if batch.num_rows == 0:
             return 0
-        slabs = list(self._encoder.split(batch))  # of views: nothing is copied
+        slabs = list(self._encoder.split(batch, deleted))  # of views: nothing is copied
         for partition in dict.fromkeys(place[0] for slab in slabs for place in slab.places):
             self._check_partition(partition)
         self._check_alive()

@@ -28,6 +28,7 @@ from mainstem.storage.protocol import Storage
 from mainstem.timeline.commit_metadata import WriteStat
 from mainstem.writers.append import BucketAppender
 from mainstem.writers.encode_rows import Place, Slab
+from mainstem.writers.fit_rows import with_marks, without_marks
 from mainstem.writers.write_spec import BULK_INSERT, OF_BASE_FILES, WriteSpec
 
 _KEY = META_FIELDS[2]
@@ -73,9 +74,9 @@ def stat_of(**fields: Any) -> WriteStat:
 def check_one_base_file_each(stats: list[WriteStat], table: str, instant: str) -> None:
     """Raises ``Invalid`` for two base files of one file group: readers would show only one of them."""
     seen: set[tuple[str, str]] = set()
-    for stat in stats:
+    for stat in (stat for stat in stats if isinstance(stat, BaseFileStat)):
         place = (stat.partition, stat.file_id)
-        if isinstance(stat, BaseFileStat) and place in seen:
+        if place in seen:
             raise Invalid(
                 f"two tasks wrote a base file for bucket {stat.file_id[:8]} of partition"
                 f" {stat.partition!r}: bulk inserts need all rows of a bucket in one task"
@@ -208,12 +209,14 @@ class BulkInserter(BucketAppender):
         rules = self._spec.rules
         keys = rows.column(_KEY)
         once = pc.count_distinct(keys).as_py() == len(keys)
+        stored = avro_to_arrow(self._spec.log_schema)
         if once and deleted_rows(rows, rules) is None:
-            return rows
-        schema = avro_to_arrow(self._spec.log_schema)
+            return without_marks(rows, stored)
+        schema = with_marks(stored, [rows])
         kinds = rules.ordering_types(schema)
         entry = DataRows(project_to(rows, schema))
-        return pa.concat_tables([schema.empty_table(), *merge_slice([], [entry], schema, rules, kinds)])
+        merged = merge_slice([], [entry], schema, rules, kinds)
+        return pa.concat_tables([schema.empty_table(), *merged]).select(stored.names)
 
 
 class Overwriter(BulkInserter):

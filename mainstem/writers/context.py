@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mainstem.errors import Invalid, Unavailable, Unsupported
 from mainstem.forks import Mutex
@@ -77,6 +77,8 @@ class WriterContext:
     told: Callable[[str], None] | None = None
     #: on a table without buckets: looks where record keys live now
     look_for_keys: Callable[[], KeyPlaces] | None = None
+    #: where a look reads many file groups: by an engine's tasks (``readers.queries.key_places.Elsewhere``)
+    look_elsewhere: Callable[..., Any] | None = None
     #: the table's properties as this process read them last, and under which section
     last_read: tuple[object, TableConfig] | None = None
     #: folder of a table -> when its instants may be old enough to archive (monotonic ms)
@@ -139,16 +141,6 @@ class WriterContext:
     def others_may_write(self) -> bool:
         """Whether the table is not declared exclusive to mainstem, or another engine was seen anyway."""
         return self.publisher.foreign_seen() or not self.config.exclusive
-
-    def check_has_buckets(self) -> None:
-        """Raise ``Unsupported`` on a table whose rows only the process of their transaction can place."""
-        if self.look_for_keys is not None:
-            raise Unsupported(
-                "a table without buckets is written by one process per transaction: tasks of an engine would"
-                " have to look for each key. In Spark use mainstem.spark.write_batch or write_stream; else"
-                " collect the rows and upsert them, or use Hudi's own sink",
-                table=self.base,
-            )
 
     def check_same_table(self) -> None:
         """Check, outside the lock, that this is still the table that was opened.

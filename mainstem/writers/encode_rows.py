@@ -83,6 +83,10 @@ def _check_texts(rows: pa.Table, base: str) -> None:
             ) from error
 
 
+def _no_text(error: UnicodeDecodeError, base: str) -> Invalid:
+    return Invalid(f"a record key or partition value is text that is not UTF-8: {error}", table=base)
+
+
 class BucketEncoder:
     """Encodes the batches of one writer.
 
@@ -97,11 +101,25 @@ class BucketEncoder:
         self.layout = BaseFileFormat.from_properties(spec.layout)
         self._task = task
         self._sequence = FIRST_SEQUENCE
+        #: the numbers, within their batch, of the rows of slabs that nobody asked about yet
+        self._came = np.zeros(0, np.int64)
 
     def adopt(self, spec: WriteSpec) -> None:
         """Uses ``spec`` from the next batch on. Each block records its own schema."""
         self.spec = spec
         self.schema = arrow_user_schema(spec.user_schema)
+
+    def checked(self, batch: pa.Table) -> pa.Table:
+        """The batch in the table's columns and types, for a commit to write. Raises ``Invalid`` for what
+        ``split`` would refuse, wherever the rows go."""
+        try:
+            rows = fit_rows(batch, self.spec, self.schema)
+            _check_texts(rows, self.spec.base)
+            self.spec.keys.record_keys(rows)
+            self.spec.keys.partitions(rows)
+            return rows
+        except UnicodeDecodeError as error:
+            raise _no_text(error, self.spec.base) from error
 
     def split(self, batch: pa.Table, more_deleted: np.ndarray | None = None) -> Iterator[Slab]:
         """Splits a batch into slabs of bounded size. Checks all rows before it returns.
@@ -112,9 +130,7 @@ class BucketEncoder:
         try:
             return self._split(batch, more_deleted)
         except UnicodeDecodeError as error:
-            raise Invalid(
-                f"a record key or partition value is text that is not UTF-8: {error}", table=self.spec.base
-            ) from error
+            raise _no_text(error, self.spec.base) from error
 
     def _split(self, batch: pa.Table, more_deleted: np.ndarray | None) -> Iterator[Slab]:
         spec = self.spec
@@ -126,7 +142,7 @@ class BucketEncoder:
         codes, partitions, buckets, width = self._placed(keys, codes, partitions)
         deleted = _either(delete_flags(rows, spec), more_deleted)
         group = codes * width + buckets
-        order = stable_order(group)
+        order = self._came = stable_order(group)
         rows = taken(rows.combine_chunks(), pa.array(order))
         texts = self._sorted_texts(rows, keys.texts, order)
         if deleted is not None:
@@ -140,6 +156,11 @@ class BucketEncoder:
             spec.keys.check_for_java(keys, spec.hash_fields)
         buckets, width = buckets_of(spec, keys, codes, partitions, self.rings)
         return codes, partitions, buckets, width
+
+    def arrived(self, count: int) -> np.ndarray:
+        """The numbers, within their batch, of the next so many rows of its slabs."""
+        found, self._came = self._came[:count], self._came[count:]
+        return found
 
     def cut(
         self,

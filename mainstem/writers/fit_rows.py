@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from mainstem.errors import Invalid
 from mainstem.formats.avro_schema import META_FIELDS
@@ -11,7 +14,11 @@ from mainstem.formats.vectors import VectorRefused
 from mainstem.layout.schema_fit import fit_batch
 from mainstem.merge.log_entries import deleted_rows
 from mainstem.merge.modes import EVENT_TIME, FILL_UNAVAILABLE
+from mainstem.merge.rules import OPERATION_COLUMN
 from mainstem.writers.write_spec import DELETE, UPDATE_COLUMNS, WriteSpec
+
+_GONE = "D"
+_MARKS = pa.field(OPERATION_COLUMN, pa.string())
 
 
 def fit_rows(batch: pa.Table, spec: WriteSpec, schema: pa.Schema) -> pa.Table:
@@ -59,6 +66,33 @@ def delete_flags(rows: pa.Table, spec: WriteSpec) -> np.ndarray | None:
     if spec.operation == DELETE:
         return np.ones(rows.num_rows, bool)
     return deleted_rows(rows, spec.rules)
+
+
+def marked(rows: pa.Table, deleted: np.ndarray | None) -> pa.Table:
+    """The rows with a column that tells which of them are deletes, for merges that go by columns."""
+    if deleted is None:
+        return rows
+    marks = pa.array(np.where(deleted, _GONE, None), pa.string())
+    at = rows.schema.get_field_index(OPERATION_COLUMN)
+    if at < 0:
+        return rows.append_column(_MARKS, marks)
+    field = rows.schema.field(at)
+    return rows.set_column(at, field, pc.coalesce(marks, rows.column(at).cast(pa.string())).cast(field.type))
+
+
+def with_marks(schema: pa.Schema, tables: Iterable[pa.Table]) -> pa.Schema:
+    """The schema, with the column of ``marked`` if one of the tables has it."""
+    there = OPERATION_COLUMN in schema.names
+    if there or not any(OPERATION_COLUMN in table.column_names for table in tables):
+        return schema
+    return schema.append(_MARKS)
+
+
+def without_marks(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The rows without the column of ``marked``, unless it is one of the table's."""
+    if OPERATION_COLUMN in schema.names or OPERATION_COLUMN not in rows.column_names:
+        return rows
+    return rows.drop_columns([OPERATION_COLUMN])
 
 
 def _check_ordering(rows: pa.Table, spec: WriteSpec) -> None:

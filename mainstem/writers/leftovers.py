@@ -1,6 +1,6 @@
 """Removes what writers that died, or stalled for very long, leave beside the timeline.
 
-- private files of publications that never finished;
+- private files of publications that never finished, and rows that tasks handed to transactions that ended;
 - on an object store, objects that were put in parts or tried the store, a day after their process died;
 - metadata table folders left by creators of this table that died or found the table already created;
 - heartbeats and marker folders of instants that are completed or gone (the writer died while tidying);
@@ -53,7 +53,9 @@ def sweep_leftovers(ctx: WriterContext, *, thorough: bool) -> None:
     marked = storage.names(paths.TEMP)
     fence = (e.mtime_ms for e in storage.entries(paths.OWN if has_swaps(storage) else paths.FENCE))
     store_now_ms = max((*beats.values(), *fence), default=0)  # the store's clock, or a little less
-    _sweep_prepared(ctx, beats, store_now_ms)
+    _sweep_private(ctx, paths.PREPARED, beats, store_now_ms)
+    if thorough and ctx.look_for_keys is not None:
+        _sweep_private(ctx, paths.TASK_ROWS, beats, store_now_ms)
     ctx.publisher.sweep()
     # List before the data timeline: a data instant is requested before the metadata table's.
     own = load_timeline(storage, paths.METADATA_TIMELINE)
@@ -183,17 +185,17 @@ def _delete_mark(storage: Storage, mark: Instant) -> None:
     storage.delete(paths.checksum_file(path))
 
 
-def _sweep_prepared(ctx: WriterContext, beats: dict[str, int], store_now_ms: int) -> None:
+def _sweep_private(ctx: WriterContext, folder: str, beats: dict[str, int], store_now_ms: int) -> None:
     """Removes private files of dead processes. Waits long: a live publisher may wait long for the lock."""
     storage = ctx.seams.storage
-    entries = storage.entries(paths.PREPARED)
+    entries = storage.entries(folder)
     now_ms = max((store_now_ms, *(e.mtime_ms for e in entries)))
     for entry in entries:
         if now_ms - entry.mtime_ms <= max(60_000, ctx.heartbeats.silent_ms):
             continue
         owner = entry.name.partition("-")[0]
         if owner not in beats or ctx.heartbeats.expired(owner, now_ms):
-            storage.delete(f"{paths.PREPARED}/{entry.name}")
+            storage.delete(f"{folder}/{entry.name}")
 
 
 def _is_over(timeline: ActiveTimeline, instant: str) -> bool:

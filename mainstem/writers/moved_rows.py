@@ -30,7 +30,7 @@ Memory: all rows, until the commit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -45,13 +45,13 @@ from mainstem.layout.key_index import GroupOfKey
 from mainstem.layout.keys import KeyColumns
 from mainstem.merge.fold import fold, positions
 from mainstem.merge.log_entries import DataRows
-from mainstem.storage.protocol import Storage, drop
+from mainstem.storage.protocol import drop
 from mainstem.storage.swaps import has_swaps
 from mainstem.timeline.commit_metadata import NewKeysStat, WriteStat
-from mainstem.truetime.seams import Randomness
 from mainstem.writers.append import BucketAppender
 from mainstem.writers.bulk_insert import BaseFileStat
 from mainstem.writers.encode_rows import BucketEncoder, Placed, Slab
+from mainstem.writers.fit_rows import marked, with_marks
 from mainstem.writers.placed_rows import NOWHERE, KeyPlaces, PlacingAppender
 from mainstem.writers.row_order import stable_order
 from mainstem.writers.write_spec import DELETE, WriteSpec
@@ -70,18 +70,10 @@ def lets_keys_move(spec: WriteSpec, places: KeyPlaces) -> bool:
 
 
 class Gatherer(BucketEncoder):
-    """Asks nobody where keys live; knows in which order the rows of a batch came."""
-
-    _order = np.zeros(0, np.int64)
+    """Asks nobody where keys live."""
 
     def _placed(self, keys: KeyColumns, codes: np.ndarray, partitions: list[str]) -> Placed:
-        self._order = stable_order(codes)
         return codes, partitions, np.full(len(codes), NOWHERE, np.int64), NOWHERE + 1
-
-    def arrived(self, count: int) -> np.ndarray:
-        """The numbers, within their batch, of the next so many rows of its slabs."""
-        found, self._order = self._order[:count], self._order[count:]
-        return found
 
 
 class _Keys:
@@ -115,19 +107,8 @@ class MovingAppender(PlacingAppender):
     follows_updates = True
     keeps_batches = False
 
-    def __init__(
-        self,
-        storage: Storage,
-        spec: WriteSpec,
-        token: str,
-        places: KeyPlaces,
-        random: Randomness,
-        known_partitions: set[str] | None = None,
-        surely_alive: Callable[[], bool] = lambda: False,
-    ) -> None:
-        super().__init__(storage, spec, token, places, random, known_partitions, surely_alive)
-        self._gatherer = Gatherer(spec, token.split("-", 1)[0])
-        self._encoder = self._gatherer
+    def _begin(self, task: str) -> None:
+        self._encoder = Gatherer(self._spec, task)
         #: rows that were given, and in which order they came
         self._held: list[tuple[pa.Table, np.ndarray]] = []
         #: rows, and deletes; None before the commit
@@ -173,8 +154,9 @@ class MovingAppender(PlacingAppender):
         self.torn = True  # until the whole batch is held
         count = slab.rows.num_rows
         files = [""] * len(slab.places)
-        named = self._encoder.with_meta(slab.places, files, slab.bounds, slab.rows, slab.keys)
-        self._held.append((named, self._gatherer.arrived(count) + self.rows))
+        rows = marked(slab.rows, None if self._only_deletes else slab.deleted)
+        named = self._encoder.with_meta(slab.places, files, slab.bounds, rows, slab.keys)
+        self._held.append((named, self._encoder.arrived(count) + self.rows))
 
     # -- fates --------------------------------------------------------------------------------------
 
@@ -184,12 +166,15 @@ class MovingAppender(PlacingAppender):
         if self._puts is not None:
             return
         self.torn = True  # until all have a fate
-        schema = avro_to_arrow(self._spec.log_schema)
+        stored = schema = avro_to_arrow(self._spec.log_schema)
         if self._only_deletes:
             names = [name for name in schema.names if name in self._spec.keys.needed_columns]
-            schema = pa.schema([schema.field(name) for name in (*META_FIELDS, *names)])
+            stored = schema = pa.schema([schema.field(name) for name in (*META_FIELDS, *names)])
+        else:
+            schema = with_marks(schema, [table for table, _ in self._held])
         rows = pa.concat_tables([schema.empty_table(), *(project_to(t, schema) for t, _ in self._held)])
-        puts, deletes = self._once(rows, [order for _, order in self._held])
+        once = self._once(rows, [order for _, order in self._held])
+        puts, deletes = (part.select(stored.names) for part in once)
         self._puts = _Keys(puts, _texts(puts), _LOST)
         self._deletes = _Keys(deletes, _texts(deletes), _KEPT)
         self._held.clear()

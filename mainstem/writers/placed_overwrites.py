@@ -12,33 +12,38 @@ when everything older is hidden. What completes after T stays, on top:
 - Two overwrites of one partition have no file group in common: the one that commits second is made again.
 - A pending clustering would bring rows back: it is waited for by nobody, and refused. One that completed
   after T put rows into file groups that are not older than T: the overwrite is made again.
-- Where keys move, a write that completed after T may have left out rows that lost against what is hidden now.
-  Nothing tells of them: the overwrite is made again after any write.
 
-Under a global index rows may have to hide keys of other partitions. That is refused.
+**Under a global index of a table with partitions** a row may have a key that lives in a partition which is
+not overwritten. The overwrite takes it from there, whatever its ordering value and whether keys move or not:
+a delete in that file group, in the same instant. So the overwritten partitions hold the given rows, and a key
+has one row. (Java looks for no keys in an overwrite, and leaves two.) Where keys move, a write that completed
+after T may also have left out rows that lost against what is hidden now, and nothing tells of them. So such
+an overwrite completes only if no other write did since T, and is made again after any: its deletes come after
+all that their file groups have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 
-from mainstem.errors import Unsupported
 from mainstem.formats.avro_schema import META_FIELDS, avro_to_arrow
 from mainstem.layout.key_index import GroupOfKey
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.commit_metadata import OVERWRITES, CommitMetadata, WriteStat
 from mainstem.timeline.instant import CLUSTERING, LOGCOMPACTION, Instant
-from mainstem.truetime.seams import Randomness
+from mainstem.writers.append import BucketAppender
 from mainstem.writers.bulk_insert import BaseFileStat
 from mainstem.writers.conflicts import COMPACT, LOG_COMPACT, Place
-from mainstem.writers.encode_rows import Slab
+from mainstem.writers.encode_rows import BucketEncoder, Slab
 from mainstem.writers.moved_rows import Gatherer
 from mainstem.writers.overwriting import Hidden
-from mainstem.writers.placed_rows import KeyPlaces, PlacingAppender
-from mainstem.writers.write_spec import INSERT_OVERWRITE_TABLE, WriteSpec
+from mainstem.writers.placed_rows import PlacingAppender
+from mainstem.writers.write_spec import DELETE, INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE, WriteSpec
 
 
 class PlacingOverwriter(PlacingAppender):
@@ -48,31 +53,20 @@ class PlacingOverwriter(PlacingAppender):
     follows_since_begin = True
     keeps_batches = False
 
-    def __init__(
-        self,
-        storage: Storage,
-        spec: WriteSpec,
-        token: str,
-        places: KeyPlaces,
-        random: Randomness,
-        known_partitions: set[str] | None = None,
-        surely_alive: Callable[[], bool] = lambda: False,
-    ) -> None:
-        super().__init__(storage, spec, token, places, random, known_partitions, surely_alive)
-        self._encoder = Gatherer(spec, token.split("-", 1)[0])
+    def _begin(self, task: str) -> None:
+        self._encoder = Gatherer(self._spec, task)
         #: partitions that the rows name
         self.named: set[str] = set()
         #: the merged rows, to be written again under another instant
         self.merged: list[pa.Table] = []
+        self._took = False
+
+    @property
+    def alone(self) -> bool:
+        """Whether it completes only if no other write did since it was requested."""
+        return self.places.index.is_global and bool(self._spec.keys.partition_fields)
 
     def _append(self, slab: Slab) -> None:
-        if self.places.index.is_global and self._spec.keys.partition_fields:
-            raise Unsupported(
-                f"operation {self._spec.operation!r} with rows under {self.places.index.kind}: their keys may"
-                " lie in other partitions. Use truncate or delete_partition, then upsert",
-                table=self._spec.base,
-                instant=self._spec.instant,
-            )
         self.named.update(place[0] for place in slab.places)
         super()._append(slab)
         self._gone.clear()  # everything that they could delete is hidden
@@ -83,6 +77,30 @@ class PlacingOverwriter(PlacingAppender):
         if not self.merged:
             user = [name for name in self._encoder.schema.names if name not in META_FIELDS]
             self.merged = [fresh.rows.select(user) for fresh in self._fresh]
+        if self.alone and not self._took and self._spec.operation == INSERT_OVERWRITE:
+            self._take_keys()
+
+    def _take_keys(self) -> None:
+        """Delete the keys of the rows in partitions that stay."""
+        self.torn = True  # until all are deleted
+        going: dict[tuple[str, int], list[pa.Array]] = {}
+        for fresh in self._fresh:
+            at, places = self.places.find(None, fresh.keys)
+            for number, place in enumerate(places):
+                if place[0] not in self.named and (mask := at == number).any():
+                    there = (place[0], self._groups.number(place))
+                    going.setdefault(there, []).append(fresh.keys.filter(pa.array(mask)))
+        mine, self._encoder = self._encoder, BucketEncoder(replace(self._spec, operation=DELETE), "0")
+        try:
+            for there in sorted(going):
+                keys = pa.concat_arrays(going[there])
+                rows = pa.table({"": keys})  # a delete needs its key only
+                slab = Slab([there], [0, len(keys)], rows, keys, np.ones(len(keys), bool))
+                BucketAppender._append(self, slab)
+        finally:
+            self._encoder = mine
+        self._took = True
+        self.torn = False
 
     def give_way_all(self, place: GroupOfKey, requested: str) -> None:
         """Raises ``KeyTaken``."""
@@ -92,13 +110,13 @@ class PlacingOverwriter(PlacingAppender):
         """Empty base files for all older file groups of the partitions that are overwritten."""
         whole = self._spec.operation == INSERT_OVERWRITE_TABLE
         partitions = None if whole else sorted({*named, *self.named})
-        there = {(stat.partition, stat.file_id) for stat in self._closed if stat.writes == 0}
+        empty = (stat for stat in self._closed if isinstance(stat, BaseFileStat) and stat.writes == 0)
+        there = {(stat.partition, stat.file_id) for stat in empty}
         self.places.look()
         for partition, file_id in self.places.groups_before(partitions, self._spec.instant):
             if (partition, file_id) not in there:
                 self.torn = True
-                empty = avro_to_arrow(self._spec.log_schema).empty_table()
-                self._put_base(partition, file_id, empty)
+                self._put_base(partition, file_id, avro_to_arrow(self._spec.log_schema).empty_table())
                 self.torn = False
 
 
@@ -115,14 +133,14 @@ class HiddenGroups(Hidden):
         named: frozenset[str],
         history: str = paths.HISTORY,
         *,
-        keys_move: bool = False,
+        alone: bool = False,
     ) -> None:
-        self._keys_move = keys_move
+        self._alone = alone
         # Not file groups that got rows in log files: there they lie on top, as those of any write.
         bases = [stat for stat in stats if isinstance(stat, BaseFileStat)]
         super().__init__(storage, spec.instant, bases, history)
         whole = spec.operation == INSERT_OVERWRITE_TABLE
-        self._partitions = None if whole else named | {stat.partition for stat in stats}
+        self._partitions = None if whole else named | {stat.partition for stat in bases}
         if not self._places:  # what replaced all that it would hide is found nevertheless
             self._places = {(partition, "") for partition in self._partitions or ("",)}
 
@@ -130,7 +148,7 @@ class HiddenGroups(Hidden):
         return list(files)
 
     def _places_of(self, requested: str, metadata: CommitMetadata) -> Iterable[Place]:
-        if self._keys_move and metadata.operation not in (COMPACT, LOG_COMPACT):
+        if self._alone and metadata.operation not in (COMPACT, LOG_COMPACT):
             return self._places
         mine, touched = self._partitions, set(metadata.replaced)
         whole = mine is None

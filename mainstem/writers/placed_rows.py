@@ -36,6 +36,7 @@ import pyarrow.compute as pc
 from mainstem.errors import Invalid, RolledBack, Unsupported
 from mainstem.formats.avro_schema import META_FIELDS, avro_to_arrow
 from mainstem.formats.schema_resolution import project_to
+from mainstem.formats.vectors import taken
 from mainstem.layout.key_index import GroupOfKey, KeyIndex
 from mainstem.layout.keys import KeyColumns
 from mainstem.limits import MIB
@@ -47,14 +48,14 @@ from mainstem.truetime.seams import Randomness
 from mainstem.writers.append import BucketAppender, OpenLog
 from mainstem.writers.bulk_insert import BaseFileStat, BulkInserter
 from mainstem.writers.encode_rows import BucketEncoder, Place, Placed, Slab
+from mainstem.writers.file_sizes import rows_per_file
+from mainstem.writers.fit_rows import marked, with_marks
 from mainstem.writers.row_order import stable_order
 from mainstem.writers.write_spec import DELETE, WriteSpec
 
 _KEY, _PARTITION, _FILE = META_FIELDS[2:5]
 #: the bucket of rows whose keys lie nowhere
 NOWHERE = 0
-# In memory, where Parquet takes a third or less: Hudi's files have 120 MiB at most.
-_FILE_BYTES_MAX = 256 * MIB
 # Batches are kept up to this size, in case that their file groups are replaced.
 _KEPT_BYTES_MAX = 128 * MIB
 
@@ -205,12 +206,12 @@ class Kept:
     """The batches of a transaction, with what each was written by, in case that it must be placed again."""
 
     def __init__(self) -> None:
-        self._batches: list[tuple[WriteSpec, pa.Table]] = []
+        self._batches: list[tuple[WriteSpec, pa.Table, np.ndarray | None]] = []
         self._bytes = 0
 
-    def add(self, spec: WriteSpec, batch: pa.Table) -> None:
+    def add(self, spec: WriteSpec, batch: pa.Table, deleted: np.ndarray | None) -> None:
         self._bytes += batch.nbytes
-        self._batches.append((spec, batch))
+        self._batches.append((spec, batch, deleted))
         if not self.whole:
             self._batches.clear()
 
@@ -221,7 +222,7 @@ class Kept:
     def clear(self) -> None:
         self._batches.clear()
 
-    def __iter__(self) -> Iterator[tuple[WriteSpec, pa.Table]]:
+    def __iter__(self) -> Iterator[tuple[WriteSpec, pa.Table, np.ndarray | None]]:
         return iter(self._batches)
 
 
@@ -257,8 +258,15 @@ class PlacingAppender(BulkInserter):
         #: deletes of keys that lie nowhere: partition, rows, keys
         self._gone: list[tuple[str, pa.Table, pa.Array]] = []
         self._kept = Kept()
+        #: of the rows that wait: in which order they came, and how many rows came in the batches before
+        self._came: dict[Place, list[np.ndarray]] = {}
+        self._before = 0
         #: log files of ``place_again`` have greater versions than those that it took back
         self._passed = 0
+        self._begin(token.split("-", 1)[0])
+
+    def _begin(self, task: str) -> None:
+        """What a kind of appender has beside; its encoder, too."""
 
     def file_id(self, partition: str, bucket: int) -> str:
         """The file group with this number."""
@@ -274,14 +282,16 @@ class PlacingAppender(BulkInserter):
         """File groups in which a row lies because of which one of this transaction is left out."""
         return set()
 
-    def _write(self, batch: pa.Table) -> int:
-        count = super()._write(batch)
+    def _write(self, batch: pa.Table, deleted: np.ndarray | None) -> int:
+        count = super()._write(batch, deleted)
+        self._before += count
         if count and self.keeps_batches:
-            self._kept.add(self._spec, batch)
+            self._kept.add(self._spec, batch, deleted)
         return count
 
     def _append(self, slab: Slab) -> None:
         new = np.array([bucket == NOWHERE for _, bucket in slab.places])
+        came = self._encoder.arrived(slab.rows.num_rows) + self._before
         if new.any():
             if self._fresh:
                 raise Invalid(
@@ -292,20 +302,22 @@ class PlacingAppender(BulkInserter):
                 )
             self.torn = True  # until the whole batch is held or written
             for at in np.flatnonzero(new).tolist():
-                self._hold(_cut(slab, at))
+                self._hold(_cut(slab, at), came[slab.bounds[at] : slab.bounds[at + 1]])
             slab = _without(slab, new)
         if slab.places:
             BucketAppender._append(self, slab)
 
-    def _hold(self, part: Slab) -> None:
+    def _hold(self, part: Slab, came: np.ndarray) -> None:
         place = part.places[0]
         if part.deleted is not None:
             gone = pa.array(part.deleted)
             self._gone.append((place[0], part.rows.filter(gone), part.keys.filter(gone)))
         if part.deleted is None or not self._only_deletes:
             count = part.rows.num_rows
-            named = self._encoder.with_meta([place], [""], [0, count], part.rows, part.keys)
+            rows = marked(part.rows, part.deleted)
+            named = self._encoder.with_meta([place], [""], [0, count], rows, part.keys)
             self._waiting.setdefault(place, []).append(named)
+            self._came.setdefault(place, []).append(came)
 
     @property
     def _only_deletes(self) -> bool:
@@ -317,10 +329,15 @@ class PlacingAppender(BulkInserter):
         """Merges the rows of new keys: ``give_way`` then costs no file."""
         self._check_whole()
         self.torn = True  # until all are merged
-        schema = avro_to_arrow(self._spec.log_schema)
+        tables = [table for held in self._waiting.values() for table in held]
+        schema = with_marks(avro_to_arrow(self._spec.log_schema), tables)
         held = {place[0]: [project_to(t, schema) for t in tables] for place, tables in self._waiting.items()}
         if self.places.index.is_global and held:  # a key counts once, whatever its partition
-            merged = self._merged(pa.concat_tables([t for tables in held.values() for t in tables]))
+            rows = pa.concat_tables([t for tables in held.values() for t in tables])
+            came = np.concatenate([came for place in self._waiting for came in self._came[place]])
+            if (np.diff(came) < 0).any():  # each partition's rows came one after another
+                rows = taken(rows.combine_chunks(), pa.array(np.argsort(came, kind="stable")))
+            merged = self._merged(rows)
             held = {
                 partition: [merged.filter(pc.equal(merged.column(_PARTITION), partition))]
                 for partition in sorted(held)
@@ -328,11 +345,12 @@ class PlacingAppender(BulkInserter):
         for partition in sorted(held):
             self._to_make(partition, self._merged(pa.concat_tables(held[partition])))
         self._waiting.clear()
+        self._came.clear()
         self.torn = False
 
     def _to_make(self, partition: str, rows: pa.Table) -> None:
         """Files to be made of rows of new keys."""
-        step = max(1, rows.num_rows * _FILE_BYTES_MAX // max(1, rows.nbytes))
+        step = rows_per_file(self._spec.layout, rows)
         for start in range(0, rows.num_rows, step):
             self._fresh.append(_Fresh(partition, rows.slice(start, step)))
 
@@ -460,10 +478,11 @@ class PlacingAppender(BulkInserter):
         self.places = self._looking.places = places
         self._take_back_all()
         now = self._spec
-        for spec, batch in self._kept:
+        for spec, batch, deleted in self._kept:
             self.adopt(spec)
-            for slab in self._encoder.split(batch):
+            for slab in self._encoder.split(batch, deleted):
                 self._append(slab)
+            self._before += batch.num_rows
         self.adopt(now)
         self.torn = False
         self.gather()
@@ -480,6 +499,7 @@ class PlacingAppender(BulkInserter):
         self._passed = max((self._passed, *self._versions.values()))
         for mine in (self._logs, self._closed, self._versions, self._fresh, self._gone, self._waiting):
             mine.clear()
+        self._came.clear()
         self._filled.clear()
         self.written.clear()
 

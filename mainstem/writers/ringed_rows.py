@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pyarrow as pa
 
 from mainstem.layout.stored_rings import Rings
@@ -34,10 +35,10 @@ class RingAppender(BucketAppender):
         #: later log files have greater versions than those that were taken back
         self._passed = 0
 
-    def _write(self, batch: pa.Table) -> int:
-        count = super()._write(batch)
+    def _write(self, batch: pa.Table, deleted: np.ndarray | None) -> int:
+        count = super()._write(batch, deleted)
         if count:
-            self._kept.add(self._spec, batch)
+            self._kept.add(self._spec, batch, deleted)
         return count
 
     def _open_log(self, partition: str, bucket: int) -> OpenLog:
@@ -70,9 +71,9 @@ class RingAppender(BucketAppender):
         self.rings = Rings(self._storage, self._spec.buckets, self._spec.rings)
         self._encoder.rings = self.rings
         now = self._spec
-        for spec, batch in self._kept:
+        for spec, batch, deleted in self._kept:
             self.adopt(spec)
-            for slab in self._encoder.split(batch):
+            for slab in self._encoder.split(batch, deleted):
                 self._append(slab)
         self.adopt(now)
         self.torn = False

@@ -10,6 +10,9 @@ each bucket's blocks from the staged files into its log file, replacing the stam
   add_staged   line and file are checked -> per bucket: partition metafile, marker, log file, blocks
                in the order of the lines
 
+On a table without buckets the file holds plain rows (``unplaced_rows``), and the commit looks where their
+keys live. There are no stamped blocks then.
+
 A worker that dies leaves a file without a line, which no process reads; the engine that keeps the lines
 must remove it. Blocks are put in place whole: neither side merges rows, so that a table with partial updates,
 ordering fields or deletes behaves as if the batch had been written in the transaction.
@@ -38,9 +41,11 @@ from mainstem.writers.append import BucketAppender, FileIds
 from mainstem.writers.encode_rows import Blocks, BucketEncoder, Place
 from mainstem.writers.rows_in import as_table
 from mainstem.writers.transaction_schema import declare
+from mainstem.writers.unplaced_rows import Segment, segment_of, segments_of_file
 from mainstem.writers.write_spec import DELETE, OF_BASE_FILES, WriteSpec
 
-_VERSION = 1
+# Of lines with pieces, and of lines with segments: a release that does not know a version says so.
+_VERSION, _UNPLACED_VERSION = 1, 2
 # All written bytes are searched for the stamp. The search skips far at a byte that no stamp contains. Most
 # rows consist of small letters and digits, so stamps consist of capital letters, which share no low bits with
 # them.
@@ -77,6 +82,8 @@ class Committable:
     operation: str
     order: str
     pieces: tuple[Piece, ...]
+    #: of a table without buckets, in place of pieces
+    segments: tuple[Segment, ...] = ()
 
     @property
     def path(self) -> str:
@@ -86,20 +93,24 @@ class Committable:
     @property
     def rows(self) -> int:
         """Rows written and keys deleted."""
-        return sum(piece.writes + piece.deletes for piece in self.pieces)
+        unplaced = sum(segment.rows for segment in self.segments)
+        return unplaced + sum(piece.writes + piece.deletes for piece in self.pieces)
 
     @property
     def size(self) -> int:
         """Size of the staged file in bytes."""
-        return sum(piece.size for piece in self.pieces)
+        return sum(piece.size for piece in self.pieces) + sum(segment.size for segment in self.segments)
 
     def line(self) -> str:
         """JSON, without a line feed. Field names are short: an engine keeps lines in its checkpoints."""
-        record = {
-            "v": _VERSION, "table": self.table, "sink": self.sink, "file": self.stamp,
-            "op": self.operation, "order": self.order,
-            "pieces": [list(asdict(piece).values()) for piece in self.pieces],
+        record: dict[str, object] = {
+            "v": _UNPLACED_VERSION if self.segments else _VERSION, "table": self.table, "sink": self.sink,
+            "file": self.stamp, "op": self.operation, "order": self.order,
         }  # fmt: skip
+        if self.segments:
+            record["segments"] = [segment.record() for segment in self.segments]
+        else:
+            record["pieces"] = [list(asdict(piece).values()) for piece in self.pieces]
         return json.dumps(record, separators=(",", ":"))
 
 
@@ -107,16 +118,20 @@ def parse_line(line: str, *, source: str) -> Committable:
     """The committable in a line. ``source``: where it was read. Raises ``CorruptTable``."""
     try:
         record = json.loads(line)
-        if record["v"] != _VERSION:
+        if record["v"] not in (_VERSION, _UNPLACED_VERSION):
             raise Unsupported(
-                f"a committable of version {record['v']!r}, expected {_VERSION}: another release of mainstem"
+                f"a committable of version {record['v']!r}, expected at most {_UNPLACED_VERSION}:"
+                " another release of mainstem"
                 " wrote it; commit it with that release"
             )
-        pieces = tuple(Piece(*fields) for fields in record["pieces"])
+        unplaced = record["v"] == _UNPLACED_VERSION
+        pieces = () if unplaced else tuple(Piece(*fields) for fields in record["pieces"])
+        segments = tuple(map(Segment.parsed, record["segments"])) if unplaced else ()
         names = (record["table"], record["sink"], record["file"], record["op"], record["order"])
         for piece in pieces:
             _check_piece(piece, source)
-        if not pieces or not all(isinstance(name, str) for name in names) or not paths.is_stamp(names[2]):
+        is_text = all(isinstance(name, str) for name in names)
+        if not (pieces or segments) or not is_text or not paths.is_stamp(names[2]):
             raise ValueError("a field is missing or of another type")
     except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
         raise CorruptTable(
@@ -124,7 +139,7 @@ def parse_line(line: str, *, source: str) -> Committable:
             " rows a checkpoint wrote, so do not remove it: restore the file from a copy",
             path=source,
         ) from error
-    return Committable(*names, pieces)
+    return Committable(*names, pieces, segments)
 
 
 def _check_piece(piece: Piece, source: str) -> None:
@@ -161,7 +176,7 @@ def staging_spec(storage: Storage, random: Randomness, spec: WriteSpec, schema: 
             " merged before their commit. Write it with mainstem from Python or Spark, or with Hudi's Flink",
             table=spec.base,
         )
-    if spec.block_format != "avro":
+    if spec.block_format != "avro" and not spec.placed_at_commit:
         raise Unsupported(
             f"{BLOCK_FORMAT}={spec.block_format}: rows are staged before their commit's"
             " time is known, which can be put into avro blocks later and not into compressed ones; set it"
@@ -245,8 +260,13 @@ class Stager:
     def _stage(self, batch: pa.Table, deleted: np.ndarray | None, order: str) -> str:
         """Empty if the stamp happens to be in the rows."""
         stamp = _stamp(self._random)
-        self._encoder.adopt(replace(self._spec, instant=stamp))
         path = paths.staged_file(self._sink, stamp)
+        if self._spec.placed_at_commit:
+            segment, data = segment_of(self._encoder, batch, deleted)
+            self._put(path, data)
+            operation = self._spec.operation
+            return Committable(self._mark, self._sink, stamp, operation, order, (), (segment,)).line()
+        self._encoder.adopt(replace(self._spec, instant=stamp))
         sink = self._storage.upload(path)
         pieces: list[Piece] = []
         try:
@@ -266,6 +286,17 @@ class Stager:
         operation = self._spec.operation
         return Committable(self._mark, self._sink, stamp, operation, order, tuple(pieces)).line()
 
+    def _put(self, path: str, data: bytes) -> None:
+        sink = self._storage.upload(path)
+        try:
+            sink.append([data])
+            sink.close(durable=self._spec.fsync)
+            self._settle()
+        except BaseException:
+            sink.close(durable=False)
+            self._storage.delete(path)
+            raise
+
     def _pieces(self, batch: pa.Table, deleted: np.ndarray | None) -> Iterator[tuple[Piece, bytes]]:
         for rows, flags in self._in_turns(batch, deleted):
             for slab in self._encoder.split(rows, flags):
@@ -282,17 +313,7 @@ class Stager:
         self, batch: pa.Table, deleted: np.ndarray | None
     ) -> Iterator[tuple[pa.Table, np.ndarray | None]]:
         """Splits the batch where a row follows its key's deletion: deletes follow their batch's rows."""
-        if deleted is None or deleted.all():
-            yield batch, deleted
-            return
-        turns = _turns(self._spec.keys.record_keys(batch).texts, deleted)
-        last = int(turns.max())
-        for turn in range(last + 1):
-            mask = turns == turn
-            if last == 0:
-                yield batch, deleted
-            else:
-                yield batch.filter(pa.array(mask)), deleted[mask]
+        return in_turns(self._spec, batch, deleted)
 
     def _settle(self) -> None:
         if not self._spec.fsync:
@@ -301,6 +322,23 @@ class Stager:
         above = [] if self._settled else [paths.HOODIE, paths.OWN, paths.SINKS, folder.rpartition("/")[0]]
         self._storage.settle([], [*above, folder], durable=True)
         self._settled = True
+
+
+def in_turns(
+    spec: WriteSpec, batch: pa.Table, deleted: np.ndarray | None
+) -> Iterator[tuple[pa.Table, np.ndarray | None]]:
+    """Splits rows where one follows its key's deletion: the deletes of a batch follow its rows."""
+    if deleted is None or deleted.all():
+        yield batch, deleted
+        return
+    turns = _turns(spec.keys.record_keys(batch).texts, deleted)
+    last = int(turns.max())
+    for turn in range(last + 1):
+        mask = turns == turn
+        if last == 0:
+            yield batch, deleted
+        else:
+            yield batch.filter(pa.array(mask)), deleted[mask]
 
 
 def _stamp(random: Randomness) -> str:
@@ -355,9 +393,9 @@ def append(
     Calls ``schema_seen`` with the schema of every block. ``counts``: the bucket counts that the table had.
     Rows that were staged by another one than the spec's are encoded again, all in the order of their lines.
     """
-    identity = table_identity(seams.storage, seams.random)
-    ordered = _in_order(lines, spec, identity, counts)
-    if all(one.table == table_mark(spec, identity) for one in ordered):
+    ordered = in_order(seams, spec, lines, counts)
+    mark = table_mark(spec, table_identity(seams.storage, seams.random))
+    if all(one.table == mark for one in ordered):
         appender.write_encoded(_stamped(seams.storage, ordered, spec.instant, appender.file_id, schema_seen))
     else:
         appender.write_routed(_staged_blocks(seams.storage, ordered, schema_seen))
@@ -378,14 +416,21 @@ def _staged_blocks(
             offset += piece.size
 
 
-def _in_order(
-    lines: Sequence[Committable],
+def unplaced(storage: Storage, lines: Sequence[Committable]) -> Iterator[tuple[str, pa.Table, np.ndarray]]:
+    """What ``unplaced_rows.segments_of_file`` gives, of lines that are in order."""
+    for one in lines:
+        yield from segments_of_file(storage, one.path, one.segments)
+
+
+def in_order(
+    seams: Seams,
     spec: WriteSpec,
-    identity: str,
-    counts: Callable[[], Iterable[int]],
+    lines: Sequence[Committable],
+    counts: Callable[[], Iterable[int]] = tuple,
 ) -> list[Committable]:
-    """Sorts by ``order``, else keeps the given order. Raises ``Invalid`` for another table's rows and for a
-    committable given twice."""
+    """Sorts by ``order``, else keeps the given order. ``counts``: see ``append``. Raises ``Invalid`` for
+    another table's rows and for a committable given twice."""
+    identity = table_identity(seams.storage, seams.random)
     mark, marks = table_mark(spec, identity), frozenset[str]()
     seen: set[str] = set()
     for one in lines:
@@ -401,6 +446,8 @@ def _in_order(
             )
         if one.stamp in seen:
             raise Invalid(f"staged rows ({one.path}) are given twice; nothing was committed", table=spec.base)
+        if bool(one.segments) != spec.placed_at_commit:
+            raise Invalid(f"staged rows ({one.path}) are of a table of another kind", table=spec.base)
         if (one.operation == DELETE) != (spec.operation == DELETE):
             raise Invalid(
                 f"staged rows ({one.path}) are of a {one.operation}, the transaction is a {spec.operation}",

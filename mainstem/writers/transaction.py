@@ -34,6 +34,8 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, NoReturn
 
+import pyarrow as pa
+
 from mainstem.errors import (
     Invalid,
     MainstemError,
@@ -42,6 +44,7 @@ from mainstem.errors import (
     Unavailable,
     Unsupported,
 )
+from mainstem.formats.schema_resolution import project_to
 from mainstem.layout.key_index import GroupOfKey
 from mainstem.layout.schema_fit import arrow_user_schema
 from mainstem.lsm_archive.reader import Archive
@@ -56,9 +59,10 @@ from mainstem.storage.swaps import has_swaps
 from mainstem.timeline.commit_metadata import WriteStat, encode_commit
 from mainstem.timeline.instant import DELTACOMMIT, INFLIGHT, REQUESTED, RESTORE, Instant
 from mainstem.timeline.restore_records import being_restored
-from mainstem.writers import overwriting, staged_rows, write_task
+from mainstem.writers import overwriting, staged_rows, unplaced_rows, write_task
 from mainstem.writers.append import BucketAppender
 from mainstem.writers.bulk_insert import (
+    BaseFileStat,
     Overwriter,
     appender_for,
     check_names_differ,
@@ -94,10 +98,18 @@ from mainstem.writers.transaction_schema import (
     with_schema,
 )
 from mainstem.writers.transaction_turns import Turns
-from mainstem.writers.write_spec import BULK_INSERT, DELETE, OF_BASE_FILES, OVERWRITES, UPSERT, WriteSpec
+from mainstem.writers.write_spec import (
+    BULK_INSERT,
+    DELETE,
+    OF_BASE_FILES,
+    OVERWRITES,
+    UPDATE_COLUMNS,
+    UPSERT,
+    WriteSpec,
+)
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    import numpy as np
 
     from mainstem.formats.log_file import LogBlock
     from mainstem.storage.protocol import Upload
@@ -174,6 +186,8 @@ class Transaction:
         self._appender: BucketAppender | None = None
         self._task_stats: list[WriteStat] = []
         self._task_rows = 0
+        #: files in which tasks handed their rows over
+        self._handed: list[str] = []
         #: tasks wrote files, of which some may belong to attempts that do not count
         self._has_tasks = False
         self._overlaps: Overlaps | None = None
@@ -272,7 +286,6 @@ class Transaction:
 
         Until then the processes that write its tasks must keep its heartbeat fresh.
         """
-        self._ctx.check_has_buckets()
         with self._turns.held:
             self._turns.check_open(self.instant)
             if self._appender is not None:
@@ -404,7 +417,6 @@ class Transaction:
         """
         if self.already_committed:
             return 0
-        self._ctx.check_has_buckets()
         schemas: set[str] = set()
 
         def schema_seen(text: str) -> None:
@@ -412,18 +424,43 @@ class Transaction:
                 schemas.add(text)
                 self._adopt(taken_in(self._spec, text))
 
+        seams = self._ctx.seams
         with self._turns.held:
             self._turns.check_open(self.instant)
             if self._spec.operation in OF_BASE_FILES:
                 raise Invalid("staged rows go to log files: begin an upsert", table=self._ctx.base)
             with self._turns.step("add_staged"), self._refusals():
                 found = [staged_rows.parse_line(line, source=source) for line in lines if line.strip()]
-                return staged_rows.append(
-                    self._ctx.seams, self._spec, self._opened(), found, schema_seen, self._every_buckets
-                )
+                if not self._spec.placed_at_commit:
+                    return staged_rows.append(
+                        seams, self._spec, self._opened(), found, schema_seen, self._every_buckets
+                    )
+                lines_in_order = staged_rows.in_order(seams, self._spec, found)
+                return self._write_unplaced(staged_rows.unplaced(seams.storage, lines_in_order))
 
     def _every_buckets(self) -> frozenset[int]:
         return self._ctx.properties().every_buckets
+
+    def _write_unplaced(self, segments: Iterable[tuple[str, pa.Table, np.ndarray]]) -> int:
+        """Write rows that workers handed over as if they had been given to ``write``."""
+        appender = self._opened()
+
+        def fitted() -> Iterator[tuple[pa.Table, np.ndarray]]:
+            before = ""
+            for text, rows, deleted in segments:
+                if text != before:
+                    self._adopt(taken_in(self._spec, text))
+                    before = text
+                schema = arrow_user_schema(self._spec.user_schema)
+                if self._spec.operation in (DELETE, UPDATE_COLUMNS):
+                    schema = pa.schema([schema.field(name) for name in rows.column_names])
+                yield project_to(rows, schema), deleted
+
+        rows = 0
+        for together, deleted in unplaced_rows.joined(fitted()):
+            for batch, flags in staged_rows.in_turns(self._spec, together, deleted):
+                rows += appender.write(batch, flags)
+        return rows
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:
@@ -509,7 +546,6 @@ class Transaction:
 
     def task_spec(self) -> WriteSpec:
         """What an executor needs for ``writers.write_task.write_task``; picklable."""
-        self._ctx.check_has_buckets()
         self._turns.check_open(self.instant)
         return self._spec
 
@@ -520,11 +556,22 @@ class Transaction:
         """
         with self._turns.held:
             self._turns.check_open(self.instant)
+            if self._spec.placed_at_commit:
+                self._take_over(write_task.decode_handed(result, self.instant))
+                return
             stats, rows = write_task.decode_result(result, self.instant)
             with self._turns.step("add_task_result"), self._refusals():
                 self._task_stats += stats
                 self._task_rows += rows
                 self._has_tasks = True
+
+    def _take_over(self, handed: write_task.Handed) -> None:
+        if not handed.segments:
+            return
+        self._handed.append(handed.path)
+        with self._turns.step("add_task_result"), self._refusals():
+            segments = unplaced_rows.segments_of_file(self._ctx.seams.storage, handed.path, handed.segments)
+            self._write_unplaced(segments)
 
     # -- commit ----------------------------------------------------------------------------------
 
@@ -632,8 +679,7 @@ class Transaction:
         appender = self._opened()
         assert isinstance(appender, PlacingOverwriter)
         named = self._named | appender.named
-        moves = lets_keys_move(self._spec, appender.places)
-        return HiddenGroups(storage, self._spec, stats, named, history, keys_move=moves)
+        return HiddenGroups(storage, self._spec, stats, named, history, alone=appender.alone)
 
     def _join_parts(self) -> None:
         """Write what tasks of an overwrite made for one bucket again, as one file; a bucket at a time."""
@@ -652,7 +698,8 @@ class Transaction:
     def _finished(self) -> list[WriteStat]:
         """The files of this transaction, whose keys lie where its rows are, as far as others completed."""
         appender = self._appender
-        if isinstance(appender, PlacingAppender):
+        alone = isinstance(appender, PlacingOverwriter) and appender.alone
+        if isinstance(appender, PlacingAppender) and not alone:
             self._move_rows(appender)
         if self._spec.rings is not None:
             self._follow_rings(appender)
@@ -767,9 +814,10 @@ class Transaction:
         spec = replace(self._spec, instant="", buckets=ctx.buckets)
         later = Transaction.begin(ctx, spec, extra_metadata=self._extra)
         later._again = True
-        later._named = self._named | {stat.partition for stat in stats}
+        later._named = self._named | {stat.partition for stat in stats if isinstance(stat, BaseFileStat)}
         try:
             if isinstance(self._appender, PlacingOverwriter):
+                later._named |= self._appender.named  # also those of which no row is left
                 for table in self._appender.merged:
                     later.write(table)
                 stats = []
@@ -1075,7 +1123,12 @@ class Transaction:
         self._turns.ended = True
         if self._appender is not None:
             self._appender.forget()
+        self._forget_handed()
         return outcome
+
+    def _forget_handed(self) -> None:
+        if self._handed:
+            quietly(lambda: self._ctx.seams.storage.delete_all(self._handed))
 
     def _fail(self) -> None:
         self._turns.ended = True
@@ -1109,6 +1162,7 @@ class Transaction:
             ) from error
         finally:
             self._ctx.heartbeats.stop(self.instant)
+            self._forget_handed()
 
     def _undo(self) -> None:
         if self._later is not None:

@@ -78,6 +78,11 @@ class WriteSpec:
     rings: str | None = None
 
     @property
+    def placed_at_commit(self) -> bool:
+        """The table has no buckets: where its rows go is known to the commit only."""
+        return self.buckets == 0
+
+    @property
     def base(self) -> str:
         """The table's path or URL, for messages."""
         return self.location.base

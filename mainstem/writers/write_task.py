@@ -1,5 +1,8 @@
 """The executor side of a transaction: a task writes files and returns their write stats to the driver.
 
+On a table without buckets a task hands its rows over, in a file of its own (``unplaced_rows``): the commit
+looks where their keys live. Files of attempts that do not count are swept with others that the dead leave.
+
 A task returns bytes (JSON), never live objects. Every attempt has its own write token, so attempts never
 touch each other's files. The driver keeps only the files of attempts whose result it was given.
 """
@@ -9,15 +12,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mainstem.errors import Invalid
 from mainstem.limits import MARKERS_BYTES_MAX
 from mainstem.storage import paths
 from mainstem.storage.backends import storage_of
-from mainstem.storage.protocol import Storage
+from mainstem.storage.protocol import Storage, drop
 from mainstem.timeline.commit_metadata import WriteStat
 from mainstem.writers.bulk_insert import Overwriter, appender_for, stat_of
+from mainstem.writers.encode_rows import BucketEncoder
+from mainstem.writers.rows_in import as_table
+from mainstem.writers.unplaced_rows import Segment, segment_of
 from mainstem.writers.write_spec import WriteSpec
 
 if TYPE_CHECKING:
@@ -39,7 +46,8 @@ def write_task(
     attempt: int,
     storage: Storage | None = None,
 ) -> bytes:
-    """Appends all batches of one task attempt; returns the bytes for ``Transaction.add_task_result``.
+    """Appends all batches of one task attempt, or hands them over; returns the bytes for
+    ``Transaction.add_task_result``.
 
     ``task_partition``, ``stage`` and ``attempt`` make the write token; raises ``Invalid`` if one is no
     number from 0. On any failure the attempt removes its own files.
@@ -48,6 +56,8 @@ def write_task(
     token = f"{task_partition}-{stage}-{attempt}"
     if not all(_DECIMAL.match(part) for part in token.split("-")):
         raise Invalid(f"write token {token!r}: expected three numbers from 0")
+    if spec.placed_at_commit:
+        return _handed_over(storage, spec, token, batches)
     appender = appender_for(storage, spec, token)
     if isinstance(appender, Overwriter):
         appender.of_a_part = True
@@ -67,6 +77,59 @@ def write_task(
     ).encode()
 
 
+def _handed_over(
+    storage: Storage, spec: WriteSpec, token: str, batches: Iterable[pa.RecordBatch]
+) -> bytes:
+    encoder, segments = BucketEncoder(spec, token), list[Segment]()
+    path = paths.task_rows(spec.instant, token)
+    sink = None
+    try:
+        for batch in batches:
+            if batch.num_rows:
+                segment, data = segment_of(encoder, as_table(batch))
+                sink = storage.upload(path) if sink is None else sink
+                sink.append([data])
+                segments.append(segment)
+        if sink is not None:
+            sink.close(durable=False)  # a transaction does not outlive a crash of the machine
+    except FileExistsError as error:
+        raise Invalid(f"two tasks of {spec.instant} have the write token {token}", table=spec.base) from error
+    except BaseException:
+        if sink is not None:
+            drop(sink)
+            storage.delete(path)
+        raise
+    handed = [segment.record() for segment in segments]
+    return json.dumps({"instant": spec.instant, "token": token, "segments": handed}).encode()
+
+
+@dataclass(frozen=True)
+class Handed:
+    """Rows that a task handed over: where they are, and in which segments."""
+
+    path: str
+    segments: tuple[Segment, ...]
+
+
+def decode_handed(result: bytes, instant: str) -> Handed:
+    """What one task handed over. Raises ``Invalid`` for bytes of another kind or instant."""
+    try:
+        data = json.loads(result)
+        found, token = data["instant"], str(data["token"])
+        segments = tuple(Segment.parsed(one) for one in data["segments"])
+        if not all(_DECIMAL.match(part) for part in token.split("-")):
+            raise ValueError(f"write token {token!r}")
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        raise _no_result(error) from error
+    if found != instant:
+        raise Invalid(f"task result of instant {found}, expected {instant}: it is another transaction's")
+    return Handed(paths.task_rows(instant, token), segments)
+
+
+def _no_result(error: Exception) -> Invalid:
+    return Invalid(f"this is no task result: {error}; pass on what write_task returned")
+
+
 def decode_result(result: bytes, instant: str) -> tuple[list[WriteStat], int]:
     """(write stats, number of rows) of one task. Raises ``Invalid`` for bytes of another kind or instant."""
     try:
@@ -74,7 +137,7 @@ def decode_result(result: bytes, instant: str) -> tuple[list[WriteStat], int]:
         stats = [stat_of(**dict(zip(_FIELDS, f, strict=True))) for f in data["files"]]
         found, rows = data["instant"], int(data["rows"])
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-        raise Invalid(f"this is no task result: {error}; pass on what write_task returned") from error
+        raise _no_result(error) from error
     if found != instant or any(s.instant != instant for s in stats):
         raise Invalid(f"task result of instant {found}, expected {instant}: it is another transaction's")
     return stats, rows

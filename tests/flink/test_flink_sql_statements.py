@@ -271,7 +271,7 @@ def test_columns_that_an_insert_would_set_to_null_must_be_declared(t, existing) 
         ("", "'table.type' = 'MERGE_ON_READ'"),
         (", 'table.type' = 'COPY_ON_WRITE'", "'table.type' = 'MERGE_ON_READ'"),
         (", 'table.type' = 'MERGE_ON_READ'", "'index.type' = 'BUCKET'"),
-        (", 'table.type' = 'MERGE_ON_READ', 'index.type' = 'BLOOM'", "'index.type' = 'BUCKET'"),
+        (", 'table.type' = 'MERGE_ON_READ', 'index.type' = 'FLINK_STATE'", "'index.type' = 'BUCKET', or"),
         (", 'table.type' = 'MERGE_ON_READ', 'index.type' = 'BUCKET',"
          " 'hoodie.index.bucket.engine' = 'CONSISTENT_HASHING'", "'hoodie.index.bucket.engine' = 'SIMPLE'"),
     ],

@@ -16,6 +16,7 @@ from compare import assert_same, without_meta
 from java_hudi import LOCK_PROVIDER, JavaFailed, JavaHudi
 
 import mainstem
+from mainstem.writers.write_task import write_task
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("value", pa.string())])
 #: what a Spark job gives that follows Hudi's quick start, and what several writers need
@@ -277,5 +278,38 @@ def test_each_engine_executes_a_clustering_that_the_other_planned(
     table.upsert(batches[-2])
     java.write(path, batches[-1], options)
     check(java, table, newest(*batches))
+    report = table.validate_metadata()
+    assert report is None or report.ok, report
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", ["GLOBAL_SIMPLE", "GLOBAL_RECORD_LEVEL_INDEX"])
+def test_java_finds_keys_where_an_overwrite_took_them_and_rows_of_tasks(
+    java: JavaHudi, tmp_path: Path, kind: str
+) -> None:
+    path, options = tmp_path / "plain", {**OPTIONS, **given(kind), **KINDS[kind]}
+    java.write(path, rows(range(20), 5, "java"), options)
+    table = mainstem.open_table(path, {"hoodie.mainstem.services": "off", **given(kind)})
+    new = rows([2, 4, 3, 30], 1, "new")
+    new = new.set_column(1, "city", pa.array(["oslo"] * 4))  # k3 lives in rome
+    table.insert_overwrite(new)
+    left = pa.concat_tables([rows([n for n in range(1, 20, 2) if n != 3], 5, "java"), new])
+    check(java, table, left)
+    more = rows([2, 3, 7, 40], 6, "more")
+    more = more.set_column(1, "city", pa.array(["oslo", "oslo", "rome", "oslo"]))
+    java.write(path, more, options)
+    left = newest(left, more)
+    check(java, table, left)
+
+    spec = table.begin().detach()  # as a job of Spark's does
+    handed = rows([3, 5, 50], 7, "tasks").set_column(1, "city", pa.array(["oslo", "rome", "oslo"]))
+    result = write_task(spec, handed.to_batches(), task_partition=0, stage=1, attempt=0)
+    with table.resume(spec) as txn:
+        txn.add_task_result(result)
+        txn.commit()
+    left = newest(left, handed)
+    check(java, table, left)
+    java.compact(path, options)
+    check(java, table, left)
     report = table.validate_metadata()
     assert report is None or report.ok, report

@@ -251,14 +251,18 @@ class Ledger:
         )
 
     def _overwrites_of(self, partition: str, until: str | None) -> list[str]:
-        """Instants that overwrote a partition, completed at or before ``until``."""
+        """Instants that overwrote a partition, completed at or before ``until``. Log files of theirs are
+        rows or deletes in file groups that stay."""
         return [
             commit.requested
             for commit in self.commits.values()
             if commit.operation in ("INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE")
             and (until is None or commit.completion <= until)
             and self.stands(commit.requested, until)
-            and (commit.operation.endswith("TABLE") or any(group_of(p)[0] == partition for p in commit.paths))
+            and (
+                commit.operation.endswith("TABLE")
+                or any(group_of(p)[0] == partition for p in commit.paths if p.endswith(".parquet"))
+            )
         ]
 
     def _older(self, group: Group, instant: str) -> bool:

@@ -25,9 +25,11 @@ from tests.sim.kept_world import KeptDeletes
 from tests.sim.log_compactor import LogCompactions
 from tests.sim.long_world import Long
 from tests.sim.mixed_world import Mixed
+from tests.sim.moved_overwrite_world import MovedOverwrites
 from tests.sim.moved_world import Moved, MovedIndexed, MovedServices
 from tests.sim.ordinals_world import Ordinals
 from tests.sim.overwrite_world import Overwrites, RestoredOverwrites
+from tests.sim.placed_engines_world import PlacedSinks, PlacedTasks
 from tests.sim.placed_overwrite_world import PlacedOverwrites
 from tests.sim.placed_world import Placed, PlacedClustered, PlacedIndexed, PlacedServices
 from tests.sim.publishers import Publishers
@@ -64,11 +66,14 @@ SCENARIOS: dict[str, type[Simulation]] = {
     "overwrites_restored": RestoredOverwrites,
     "moved": Moved,
     "moved-indexed": MovedIndexed,
+    "moved-overwrites": MovedOverwrites,
     "moved-services": MovedServices,
     "placed": Placed,
     "placed-indexed": PlacedIndexed,
     "placed-overwrites": PlacedOverwrites,
     "placed-services": PlacedServices,
+    "placed-sinks": PlacedSinks,
+    "placed-tasks": PlacedTasks,
     "placed-clustered": PlacedClustered,
     "publishers": Publishers,
     "resized-mixed": ResizedMixed,

@@ -145,13 +145,12 @@ def test_a_missing_table_names_the_options_that_it_needs(tmp_path: Path) -> None
     assert not (tmp_path / "t").exists()
 
 
-def test_a_job_makes_no_table_without_buckets(tmp_path) -> None:
-    path = tmp_path / "unbucketed"
+def test_a_job_makes_a_table_without_buckets_under_the_index_that_it_names(tmp_path) -> None:
     given = {key: value for key, value in CREATE.items() if "bucket" not in key}
-    options = WriteOptions.parse({**given, "path": str(path), "hoodie.index.type": "SIMPLE"})
-    with pytest.raises(Unsupported, match=r"index\.type=SIMPLE.*open_table"):
-        open_or_create(options, SCHEMA)
-    assert not path.exists()
+    given |= {"hoodie.index.type": "GLOBAL_SIMPLE", "hoodie.simple.index.update.partition.path": "false"}
+    table = open_or_create(WriteOptions.parse({**given, "path": str(tmp_path / "unbucketed")}), SCHEMA)
+    table.upsert(pa.table({name: [None] for name in SCHEMA.names}, schema=SCHEMA).slice(0, 0))
+    assert table.properties["hoodie.index.type"] == "GLOBAL_SIMPLE" and table.writer_context().buckets == 0
 
 
 def test_no_table_is_made_whose_zookeeper_does_not_answer(tmp_path: Path) -> None:

@@ -7,12 +7,14 @@ commit, or the other way round.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pyarrow as pa
 import pytest
 from small_table import content, rows
 
 import mainstem
-from mainstem.errors import RolledBack, Unsupported
+from mainstem.errors import RolledBack
 from mainstem.writers.keys_placed_meanwhile import KeysPlacedMeanwhile
 
 KINDS = ("SIMPLE", "RECORD_LEVEL_INDEX")
@@ -80,11 +82,56 @@ def test_partitions_are_deleted_and_tables_emptied(make, kind):
     assert shown(table) == {"k1": "anew1", "k10": "anew10"}
 
 
-def test_rows_that_may_lie_in_other_partitions_are_refused(make):
-    table = make("GLOBAL_SIMPLE")
-    with pytest.raises(Unsupported, match="may lie in other partitions"):
-        table.insert_overwrite(rows([10], ts=1))
-    assert len(shown(table)) == 8
+@pytest.fixture(params=["GLOBAL_SIMPLE", "GLOBAL_RECORD_LEVEL_INDEX"])
+def unique(request, make):
+    """As ``table``, with keys that are unique in the table."""
+    return make(request.param)
+
+
+@pytest.mark.supports("Writing", "Tables without buckets: overwrites under global indexes")
+@pytest.mark.parametrize("moves", ["true", "false"])
+def test_an_overwrite_takes_its_keys_out_of_partitions_that_stay(make, moves):
+    name = "hoodie.simple.index.update.partition.path"
+    table = make("GLOBAL_SIMPLE", **{name: moves})
+    table = mainstem.open_table(table.path, {**table.properties, name: moves})
+    since = table.timeline()[-1].completion
+    table.insert_overwrite(rows([3, 10, 20], ts=1, value="new"))
+    expected = {"k3": "new3", "k10": "new10", "k20": "new20", "k11": "v11", "k12": "v12"}
+    assert shown(table) == expected
+    told = table.changes(since, deletes=True).to_arrow().to_pylist()
+    gone = {(row["id"], row["_hoodie_partition_path"]) for row in told if row["_change_type"] == "delete"}
+    assert ("k10", "b") in gone and {("k0", "a"), ("k1", "a"), ("k2", "a"), ("k4", "a")} <= gone
+    table.upsert(rows([10, 11], ts=9, value="up", city="a"))
+    assert shown(table) == {**expected, "k10": "up10", "k11": "up11"}
+    table.compact()
+    assert shown(table) == {**expected, "k10": "up10", "k11": "up11"}
+
+
+def test_an_overwrite_of_the_whole_table_moves_keys_without_a_trace(unique):
+    unique.insert_overwrite_table(rows([3, 10], ts=1, value="new", city="c"))
+    assert shown(unique) == {"k3": "new3", "k10": "new10"}
+
+
+@pytest.mark.parametrize("city", ["a", "b"])
+def test_such_an_overwrite_is_made_again_after_any_write(unique, city):
+    with unique.begin("insert_overwrite") as txn:
+        txn.write(rows([3, 11], ts=1, value="new"))
+        again(unique).upsert(rows([11, 12], ts=9, value="other", city=city))
+        instant = txn.instant
+        assert txn.commit().instant > instant
+    stays = city == "b" or "RECORD" in unique.properties["hoodie.index.type"]  # keys move under the other one
+    others = {"k10": "v10", **({"k12": "other12"} if stays else {})}
+    assert shown(unique) == {"k3": "new3", "k11": "new11", **others}
+
+
+def test_a_writer_in_flight_gives_way_to_an_overwrite_that_took_its_key(unique):
+    with unique.begin() as txn:
+        txn.write(rows([11, 30], ts=9, value="late", city="b"))
+        again(unique).insert_overwrite(rows([11], ts=1, value="new"))
+        with suppress(RolledBack):  # a record that an index tells of may be decided again
+            txn.commit()
+    unique.upsert(rows([11, 30], ts=9, value="late", city="b"))
+    assert shown(unique) == {"k11": "late11", "k30": "late30", "k10": "v10", "k12": "v12"}
 
 
 def test_a_write_to_hidden_file_groups_that_was_in_flight_is_written_again(table):

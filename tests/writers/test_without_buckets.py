@@ -15,6 +15,7 @@ from small_table import SCHEMA, content, rows
 
 import mainstem
 from mainstem.errors import Invalid, RolledBack, Unsupported
+from mainstem.readers.queries import key_places
 from mainstem.truetime.instant_times import instant_text, parse_wall
 from mainstem.writers import placed_rows
 from mainstem.writers.keys_placed_meanwhile import KeysPlacedMeanwhile
@@ -238,19 +239,6 @@ def test_writers_of_a_table_that_names_no_index_must_agree_where_keys_are_unique
     assert content(table) == {"k1": "v1"}
 
 
-@pytest.mark.parametrize(
-    "write",
-    [
-        lambda table: table.begin().task_spec(),
-        lambda table: table.begin().detach(),
-    ],
-    ids=["tasks", "detached"],
-)
-def test_what_needs_buckets_is_refused_by_name(make, write):
-    with pytest.raises(Unsupported, match="without buckets"):
-        write(make())
-
-
 def test_options_of_buckets_and_another_index_exclude_each_other(make_table):
     with pytest.raises(Invalid, match="exclude each other"):
         make_table(buckets=4, hoodie__index__type="SIMPLE")
@@ -324,3 +312,41 @@ def test_a_table_without_partitions(make_table):
     table.upsert(rows([1, 2], ts=1))
     table.upsert(rows([1, 3], ts=2, city="b", value="new"))
     assert content(table) == {"k1": "new1", "k2": "v2", "k3": "new3"}
+
+
+@pytest.mark.parametrize("cities", ["ab", "ba"])
+def test_of_rows_of_one_new_key_in_two_partitions_the_later_one_counts(make_table, cities):
+    table = make_table(buckets=None, ordering=[], hoodie__index__type="GLOBAL_SIMPLE")
+    table = mainstem.open_table(table.path, {**table.properties, **STAY})
+    first, later = cities
+    table.upsert(pa.concat_tables([rows([1], ts=9, city=first), rows([1], ts=1, value="later", city=later)]))
+    assert content(table) == {"k1": "later1"}
+
+
+@pytest.mark.parametrize(
+    ("options", "files"),
+    [
+        ({"hoodie.copyonwrite.insert.auto.split": "false", "hoodie.copyonwrite.insert.split.size": "30"}, 4),
+        ({"hoodie.parquet.max.file.size": "20480", "hoodie.copyonwrite.record.size.estimate": "1024"}, 5),
+        ({"hoodie.parquet.max.file.size": "4096"}, 2),  # by what the rows take in memory
+        ({}, 1),
+    ],
+)
+def test_new_keys_open_file_groups_by_hudis_sizing_options(make, options, files):
+    table = again(make(), **options)
+    table.upsert(rows(range(100), ts=1))
+    assert len(set(groups(table).values())) == files and len(content(table)) == 100
+
+
+def test_many_keys_of_any_length_are_found_in_many_files(make, monkeypatch):
+    monkeypatch.setattr(key_places, "KEYS_MIN", 1)  # as 20,000 keys are
+    table = make()
+    names = ["", "é", "short", "12345678", "exactly8", "a-long-key-0", "a-long-key-1", "x" * 300, "日本語"]
+    keys = [f"{name}{number}" for name in names for number in range(5)]
+    batch = rows(range(len(keys)), ts=2).set_column(0, "id", pa.array(keys))
+    table.upsert(batch.slice(0, 30))
+    table.upsert(batch.slice(20))
+    table.upsert(batch.set_column(3, "value", pa.array([f"new{n}" for n in range(len(keys))])))
+    found = content(table)
+    assert {key: found[key] for key in keys} == {key: f"new{n}" for n, key in enumerate(keys)}
+    assert len(groups(table)) == len(keys)

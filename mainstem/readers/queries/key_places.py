@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +39,7 @@ from mainstem.metadata.metadata_partitions import (
 from mainstem.metadata.metadata_table import MetadataTable
 from mainstem.readers.planning.table_state import TableState
 from mainstem.readers.queries.key_contest import contest, contest_spec
+from mainstem.readers.queries.key_sieve import KEYS_MIN, KeySieve
 from mainstem.readers.queries.snapshot import make_split, read_spec
 from mainstem.readers.rows.base_rows import open_base
 from mainstem.readers.rows.split import ReadSpec, Split, log_entries, read_split
@@ -49,6 +50,9 @@ from mainstem.timeline.instant import CLUSTERING
 _Found = TypeVar("_Found")
 _KEPT_BYTES_MAX = 64 * MIB
 _LOOKS_MAX = 10
+# Stored keys that are compared at once; and so many that hashing them costs less than hashing what is asked.
+_RUN_BYTES = 128 * MIB
+_FEW = 10_000
 # Of so many file groups, the newest ones, the smallest one is filled up: each costs a look at its base file.
 _LOOKED_AT_MAX = 16
 
@@ -66,7 +70,7 @@ class StoredKeys:
         if split.base_file is not None:
             yield from self._of_base(storage, split.base_file).chunks
         if split.log_files:
-            yield joined_keys(log_entries(storage, split))
+            yield joined_keys(log_entries(storage, split)).cast(pa.string())
 
     def _of_base(self, storage: Storage, path: str) -> pa.ChunkedArray:
         with self._mutex.held:
@@ -94,7 +98,8 @@ class StoredKeys:
 class KeyPlaces:
     """One look at where keys live; ``seen``: requested times of the instants that it goes by.
 
-    ``small_bytes``: a base file below that is filled up; 0: none is.
+    ``small_bytes``: a base file below that is filled up; 0: none is. ``elsewhere``: who reads many file
+    groups.
     """
 
     def __init__(
@@ -104,9 +109,11 @@ class KeyPlaces:
         index: KeyIndex,
         stored: StoredKeys,
         small_bytes: int = 0,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
         self._storage, self._config, self._stored = storage, config, stored
         self._small_bytes = small_bytes
+        self._elsewhere = elsewhere
         self.index = index
         #: later keys were looked for in a later state than earlier ones
         self.looked_again = False
@@ -208,17 +215,27 @@ class KeyPlaces:
         if told is not None:
             return self._told(told, partition, keys)
         codes, places = np.full(len(keys), -1, np.int64), list[GroupOfKey]()
-        for split in self._slices(partition):
-            here = np.zeros(len(keys), bool)
-            for stored in self._stored.of_split(self._storage, split):
-                here |= _among(keys, stored)
-            twice = here & (codes >= 0)
-            if twice.any():  # only one of them can hold a row that is not deleted
-                alive = self._alive(split, keys.filter(pa.array(twice)))
-                here[np.flatnonzero(twice)[~alive]] = False
-            codes[here] = len(places)
+        for split, met in self._met(self._slices(partition), keys):
+            before = codes[met] >= 0
+            if before.any():  # only one of them can hold a row that is not deleted
+                alive = np.ones(len(met), bool)
+                alive[before] = self._alive(split, keys.take(pa.array(met[before])))
+                met = met[alive]
+            codes[met] = len(places)
             places.append((split.partition, split.file_id))
         return codes, places
+
+    def _met(self, splits: Iterable[Split], keys: pa.Array) -> Iterator[tuple[Split, np.ndarray]]:
+        """Each file slice that has some of the keys, with their numbers."""
+        splits = splits if self._elsewhere is None else list(splits)
+        told = None if self._elsewhere is None else self._elsewhere(list(splits), keys)
+        if told is None:
+            yield from _met_in_runs(self._storage, self._stored, splits, keys)
+            return
+        for split, met in zip(splits, told, strict=True):
+            if met is None:
+                raise FileNotFoundError(split.base_file or split.file_id)
+            yield split, met
 
     def _record_index(self, partition: str | None) -> MetadataTable | None:
         """The metadata table, if its record index can be asked. Like Java, look into the files otherwise."""
@@ -280,6 +297,72 @@ class KeyPlaces:
         for table in read_split(self._storage, split):
             alive |= _among(keys, table.column(KEY_COLUMN))
         return alive
+
+
+class Elsewhere(Protocol):
+    """Looks into many file groups by the tasks of an engine."""
+
+    def __call__(self, splits: Sequence[Split], keys: pa.Array) -> list[np.ndarray | None] | None:
+        """For each file slice the numbers of the keys that it has, None where a file is gone; None at all:
+        look here."""
+        ...
+
+
+def met_keys(storage: Storage, split: Split, keys: pa.Array) -> np.ndarray:
+    """Numbers of the keys that a file slice has, deleted ones included: for tasks."""
+    found = list(_met_in_runs(storage, StoredKeys(), [split], keys))
+    return found[0][1] if found else np.zeros(0, np.int64)
+
+
+def _met_in_runs(
+    storage: Storage, stored: StoredKeys, splits: Iterable[Split], keys: pa.Array
+) -> Iterator[tuple[Split, np.ndarray]]:
+    """Each file slice that has some of the keys, with their numbers, each once.
+
+    The keys of several file slices are compared at once, up to ``_RUN_BYTES``: each comparison makes a hash
+    table of all keys that are looked for.
+    """
+    run: list[Split] = []
+    chunks: list[pa.Array] = []
+    ends: list[int] = []
+    rows = size = 0
+    sieve = KeySieve(keys) if len(keys) >= KEYS_MIN and keys.type == pa.string() else None
+    for split in splits:
+        for some in stored.of_split(storage, split):
+            if sieve is not None:
+                some = sieve.through(some)
+            chunks.append(some)
+            rows += len(some)
+            size += some.nbytes
+        run.append(split)
+        ends.append(rows)
+        if size >= _RUN_BYTES:
+            yield from _met_in_run(run, ends, chunks, keys)
+            run, chunks, ends, rows, size = [], [], [], 0, 0
+    yield from _met_in_run(run, ends, chunks, keys)
+
+
+def _met_in_run(
+    run: list[Split], ends: list[int], chunks: list[pa.Array], keys: pa.Array
+) -> Iterator[tuple[Split, np.ndarray]]:
+    places, met = _positions(pa.chunked_array(chunks, pa.string()), keys)
+    bounds = np.searchsorted(places, [0, *ends])
+    for split, low, high in zip(run, bounds[:-1], bounds[1:], strict=True):
+        if low < high:
+            yield split, np.unique(met[low:high])
+
+
+def _positions(stored: pa.ChunkedArray, keys: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+    """Where in ``stored`` one of the keys stands, in order, and the number of that key."""
+    if len(stored) < _FEW and len(stored) < len(keys):  # hash the smaller side
+        keys_there = np.flatnonzero(_among(keys, stored))
+        found = pc.index_in(stored, value_set=keys.take(pa.array(keys_there)))
+        numbers = pc.fill_null(found, -1).to_numpy()
+        places = np.flatnonzero(numbers >= 0)
+        return places, keys_there[numbers[places]]
+    numbers = pc.fill_null(pc.index_in(stored, value_set=keys), -1).to_numpy()
+    places = np.flatnonzero(numbers >= 0)
+    return places, numbers[places].astype(np.int64)
 
 
 def keys_in_files(state: TableState, partition: str, files: Iterable[str]) -> Iterator[pa.Array]:

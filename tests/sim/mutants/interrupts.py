@@ -43,9 +43,9 @@ def interrupted_commit_is_a_failed_one() -> list[Patch]:
     return [patch.object(Transaction, "_commit", hasty)]
 
 
-def _forgiving(self: BucketAppender, batch: Any) -> int:
+def _forgiving(self: BucketAppender, batch: Any, deleted: Any = None) -> int:
     """A batch that is written whole says nothing of one that was not."""
-    return self._write(as_table(batch))
+    return self._write(as_table(batch), deleted)
 
 
 @seeded_bug("a later write that succeeds hides a batch that a full disk cut", faults=FILLING)
