@@ -396,10 +396,9 @@ def _read_trailer(data: memoryview) -> _Trailer:
     if 13 in found:
         raise Unsupported("an encrypted HFile")
     values = [found.get(field, default) for field, default in _TRAILER_FIELDS]
-    numbers = [value for value in values if isinstance(value, int) and value < 2**63]
-    if len(numbers) < len(values):
+    if not all(isinstance(value, int) and value < 2**63 for value in values):
         raise Malformed("an HFile trailer with fields that are no numbers")
-    trailer = _Trailer(*numbers)
+    trailer = _Trailer(*values)  # type: ignore[arg-type]
     layout.check_codec(trailer.codec)
     if not 1 <= trailer.levels <= _LEVELS_MAX:
         raise Malformed(f"an HFile index of {trailer.levels} levels; 1 to {_LEVELS_MAX} are read")
@@ -421,10 +420,10 @@ def _read_info(data: memoryview) -> dict[str, bytes]:
         key, value = parts.get(1, b""), parts.get(2, b"")
         if isinstance(key, int) or isinstance(value, int):
             raise Malformed("an HFile's file info with a number")
-        name = bytes(key).decode("utf-8", "backslashreplace")
+        name = key.decode("utf-8", "backslashreplace")
         if name in info:
             raise Malformed(f"an HFile's file info that says {name!r} twice")
-        info[name] = bytes(value)
+        info[name] = value
     return info
 
 

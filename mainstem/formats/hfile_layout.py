@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -221,7 +221,7 @@ def put_varint(value: int) -> bytes:
     return bytes((*made, value))
 
 
-def read_varint(data: memoryview, at: int) -> tuple[int, int]:
+def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
     """``(value, next position)``."""
     value = 0
     for shift in range(0, 70, 7):
@@ -257,34 +257,38 @@ def put_numbers(fields: Iterable[tuple[int, int]]) -> bytes:
     return bytes(made)
 
 
-def read_fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
+def read_fields(data: bytes) -> list[tuple[int, int | bytes]]:
     """``(number, value)`` of every field; skips fixed-width fields, which HFiles do not use."""
+    found: list[tuple[int, int | bytes]] = []
     at, size = 0, len(data)
     while at < size:
-        tag, at = (data[at], at + 1) if data[at] < 128 else read_varint(data, at)  # nearly always one byte
+        tag, at = data[at], at + 1
+        if tag > 127:  # nearly always one byte
+            tag, at = read_varint(data, at - 1)
         wire, number = tag & 7, tag >> 3
-        if wire == 0:
-            value, at = read_varint(data, at)
-            yield number, value
-            continue
-        if wire not in (1, 2, 5):
-            raise Malformed(f"a protobuf field of the wire type {wire}")
-        if wire != 2:
-            length = 8 if wire == 1 else 4
-        elif at < size and data[at] < 128:
-            length, at = data[at], at + 1
+        if wire in (0, 2):
+            if at < size and data[at] < 128:
+                value, at = data[at], at + 1
+            else:
+                value, at = read_varint(data, at)
+            if wire == 0:
+                found.append((number, value))
+                continue
+        elif wire in (1, 5):
+            value = 8 if wire == 1 else 4
         else:
-            length, at = read_varint(data, at)
-        if at + length > size:
-            raise Malformed(f"a protobuf field of {length} bytes, but only {size - at} are left")
+            raise Malformed(f"a protobuf field of the wire type {wire}")
+        if at + value > size:
+            raise Malformed(f"a protobuf field of {value} bytes, but only {size - at} are left")
         if wire == 2:
-            yield number, data[at : at + length]
-        at += length
+            found.append((number, data[at : at + value]))
+        at += value
+    return found
 
 
-def read_delimited(data: memoryview) -> memoryview:
+def read_delimited(data: bytes | memoryview) -> bytes:
     """The message after a varint with its length."""
     length, at = read_varint(data, 0)
     if at + length > len(data):
         raise Malformed(f"a protobuf message of {length} bytes, but only {len(data) - at} are left")
-    return data[at : at + length]
+    return bytes(data[at : at + length])

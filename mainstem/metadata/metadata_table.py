@@ -344,7 +344,21 @@ class MetadataTable:
 
     def slice_rows(self, found: FileSlice) -> pa.Table:
         """All rows of a slice, each key once, tombstones included: the content of its compaction."""
-        return self._merged(self.content(found.partition), found, None, None)
+        return self.slice_content(found).rows
+
+    def slice_content(self, found: FileSlice) -> SliceContent:
+        """``slice_rows``, with what the slice's files say of themselves; each file is read once."""
+        content = self.content(found.partition)
+        base, pieces = self._read(found, None, None)
+        held = [piece.file for piece in pieces if isinstance(piece, Whole)]
+        native = [piece for piece in pieces if isinstance(piece, Encoded)]
+        deleted = sum(len(piece) for piece in pieces if isinstance(piece, pa.Array))
+        texts = [file.schema_text for file in held] + [piece.schema_text for piece in native]
+        return SliceContent(
+            self._put_together(content, found, base, pieces, None),
+            frozenset(texts if base is None else [base.schema_text, *texts]),
+            deleted + sum(file.entry_count for file in held) + sum(len(piece.keys) for piece in native),
+        )
 
     def _rows(
         self, partition: str, slices: Sequence[FileSlice], select: Select | None, keep: Keep | None
@@ -378,21 +392,42 @@ class MetadataTable:
     def _merged(
         self, content: Content, found: FileSlice, select: Select | None, keep: Keep | None
     ) -> pa.Table:
+        return self._put_together(content, found, *self._read(found, select, keep), select)
+
+    def _read(
+        self, found: FileSlice, select: Select | None, keep: Keep | None
+    ) -> tuple[HFile | None, list[Encoded | Whole | pa.Array]]:
+        """The base file, opened, and the selected rows of the log files."""
         base = None
         try:
             if found.base_file is not None:
                 path = paths.in_partition(found.partition, found.base_file)
-                file = self._open(path, whole=select is None)
-                base = _encoded(file, select, self.folder.outer(path)).decoded(content)
-            pieces: list[Encoded | Whole | pa.Array] = [
+                base = self._open(path, whole=select is None)
+            return base, [
                 piece
                 for name in found.log_files
                 for piece in self._pieces(paths.in_partition(found.partition, name), select, keep)
             ]
-            pieces = list(_read_together(pieces))
         except FileNotFoundError as error:
             raise self._damaged(f"a file is gone ({error})", found.partition) from None
-        return merge(content, base, decoded_blocks(content, pieces))
+
+    def _put_together(
+        self,
+        content: Content,
+        found: FileSlice,
+        base: HFile | None,
+        pieces: Sequence[Encoded | Whole | pa.Array],
+        select: Select | None,
+    ) -> pa.Table:
+        rows = None
+        try:
+            if base is not None and found.base_file is not None:
+                path = self.folder.outer(paths.in_partition(found.partition, found.base_file))
+                rows = _encoded(base, select, path).decoded(content)
+            read = list(_read_together(pieces))
+        except FileNotFoundError as error:  # a store that serves ranges
+            raise self._damaged(f"a file is gone ({error})", found.partition) from None
+        return merge(content, rows, decoded_blocks(content, read))
 
     def _open(self, path: str, *, whole: bool) -> HFile:
         """A base file; from a store that serves ranges, only what will be looked up in it."""
@@ -456,6 +491,16 @@ class MetadataTable:
         if kind_of(partition) != Kind.SECONDARY_INDEX:
             return None
         return self.definitions.secondary_version(partition)
+
+
+@dataclass(frozen=True)
+class SliceContent:
+    """A file slice's ``rows``, the Avro schemas of its files, and how many rows and deletes its log files
+    hold."""
+
+    rows: pa.Table
+    schema_texts: frozenset[str]
+    log_rows: int
 
 
 @dataclass(frozen=True)

@@ -278,13 +278,20 @@ class _Execution(Execution[CompactionStat, Compaction]):
         """One new base file, made here or by another executor."""
         operation, clock, name = self.operations[number], self.ctx.seams.clock, self.file_name(number)
         began = clock.monotonic_ms()
+        merged: list[int] = []
+
+        def content() -> bytes:
+            data, rows = compacted(self.table, operation, name, clock.now_ms())
+            merged[:] = [rows]
+            return data
+
         try:
             make_file(
                 self.ctx.seams.storage,
                 self.time,
                 self.outer(self.path(number)),
                 identity,
-                lambda: compacted(self.table, operation, name, clock.now_ms()),
+                content,
                 what=self.kind.what,
                 wanted=self._is_pending,
                 durable=self.ctx.services_sync,
@@ -295,7 +302,8 @@ class _Execution(Execution[CompactionStat, Compaction]):
                 raise  # otherwise the plan was completed meanwhile, and a clean removed its files
             raise self._unavailable("was ended by another executor, or its index was dropped") from error
         made = self.folder.view(self.path(number))
-        return base_stat(self.table, operation, name, made, clock.monotonic_ms() - began)
+        counted = merged[0] if merged else None
+        return base_stat(self.table, operation, name, made, counted, clock.monotonic_ms() - began)
 
     def publish(self, content: bytes, stats: Sequence[CompactionStat]) -> Published[Compaction]:
         # Under another owner, so that ``_remove_void`` does not remove this private file.
