@@ -197,7 +197,7 @@ def put_hadoop_vint(value: int) -> bytes:
     return bytes((256 - 112 - len(data),)) + data
 
 
-def read_hadoop_vint(data: memoryview, at: int) -> tuple[int, int]:
+def read_hadoop_vint(data: bytes | memoryview, at: int) -> tuple[int, int]:
     """``(value, next position)``; a negative number is damage here."""
     if at >= len(data):
         raise Malformed("a number that is cut off")

@@ -32,7 +32,7 @@ from mainstem.formats.hfile_entries import (
     lengths_of,
 )
 
-BLOCK_BYTES = limits.MIB  # hoodie.hfile.block.size
+BLOCK_BYTES = 64 * limits.KIB
 BLOOM_BLOCK = "bloomFilter"
 _COMPARATOR_FIELD = layout.put_field(11, b"org.apache.hudi.io.storage.HoodieHBaseKVComparator")
 _FEW = 64
