@@ -51,6 +51,7 @@ from mainstem.metadata.metadata_partitions import (
 )
 from mainstem.metadata.metafile import Metafile, read_metafile
 from mainstem.metadata.records.flat_rows import SCHEMAS, decode
+from mainstem.metadata.records.recent_rows import FileRows, RecentRows
 from mainstem.metadata.records.row_keys import V2, file_groups, hashed_texts
 from mainstem.metadata.records.row_merging import Block, merge, shown
 from mainstem.metadata.valid_instants import AheadOfView, Validity
@@ -124,7 +125,8 @@ def own_config(folder: FolderStorage) -> TableConfig:
 @dataclass
 class MetadataTable:
     """The metadata table at one moment. ``folder``: its storage; ``config``: the data table's; ``timeline``,
-    ``archive``: its own; ``whole``: a missing file is an error instead of fewer rows."""
+    ``archive``: its own; ``whole``: a missing file is an error instead of fewer rows;
+    ``recent``: what this process wrote lately, as a writer knows it."""
 
     folder: FolderStorage
     config: TableConfig
@@ -133,10 +135,11 @@ class MetadataTable:
     archive: Archive
     validity: Validity
     whole: bool = True
+    recent: RecentRows | None = None
     _groups: dict[str, list[FileGroup]] = field(default_factory=dict)
     #: path -> what tells a file from others that had its name: a metadata table that is made anew starts with
     #: the same names
-    _signs: dict[str, object] = field(default_factory=dict)
+    _signs: dict[str, tuple[str | None, int, int]] = field(default_factory=dict)
 
     def reopened(self) -> MetadataTable:
         """The same for the same view of the data, with its own timeline listed again."""
@@ -354,15 +357,15 @@ class MetadataTable:
         try:
             base, pieces = self._opened(found, None, None)
             held = [piece.file for piece in pieces if isinstance(piece, Whole)]
-            native = [piece for piece in pieces if isinstance(piece, Encoded)]
+            read = [piece for piece in pieces if isinstance(piece, Encoded)]
             deleted = sum(len(piece) for piece in pieces if isinstance(piece, pa.Array))
-            texts = [file.schema_text for file in held] + [piece.schema_text for piece in native]
+            texts = [file.schema_text for file in held] + [piece.schema_text for piece in read]
             path = self.folder.outer(paths.in_partition(found.partition, found.base_file or ""))
             lower = [] if base is None else [_encoded(base, None, path)]
             rows = _Found(lower, list(_read_together(pieces, None))).merged(self.content(found.partition))
         except FileNotFoundError as error:
             raise self._damaged(f"a file is gone ({error})", found.partition) from None
-        count = deleted + sum(file.entry_count for file in held) + sum(len(piece.keys) for piece in native)
+        count = deleted + sum(file.entry_count for file in held) + sum(len(piece.keys) for piece in read)
         return SliceContent(rows, frozenset([one.schema_text for one in lower] + texts), count)
 
     def _rows(
@@ -446,6 +449,9 @@ class MetadataTable:
         where = self.folder.outer(path)
         if log.is_native:
             return self._native_pieces(log, path, select, keep)
+        if (known := self._known(path)) is not None:
+            mine = Encoded(known.keys, known.plain_values, known.schema_text, where)
+            return [mine if select is None or keep is None else mine.only(keep)]
         made: list[Encoded | Whole | pa.Array] = []
         for block in read_blocks(self._view(path), path=where):
             if not self.validity.counts(block.instant):
@@ -461,6 +467,10 @@ class MetadataTable:
             else:
                 made.append(_encoded(file, select, where))
         return made
+
+    def _known(self, path: str) -> FileRows | None:
+        sign = self._signs.get(path)
+        return None if self.recent is None or sign is None else self.recent.get(path, sign[1])
 
     def _native_pieces(
         self, log: paths.LogName, path: str, select: Select | None, keep: Keep | None

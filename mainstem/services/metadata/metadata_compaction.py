@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mainstem.errors import CorruptTable, Unavailable, naming
 from mainstem.layout.properties import load_config
@@ -113,7 +113,8 @@ def _options(ctx: WriterContext) -> MetadataCompactionOptions:
 def _table(ctx: WriterContext) -> MetadataTable | None:
     """The metadata table now; None where the table has none (any more)."""
     storage = ctx.seams.storage
-    return TableState.load(storage, load_config(storage).completed_by(ctx.given)).metadata_table
+    found = TableState.load(storage, load_config(storage).completed_by(ctx.given)).metadata_table
+    return None if found is None else replace(found, recent=ctx.recent_rows)
 
 
 # ------------------------------------------------------------------------------------------ planning
