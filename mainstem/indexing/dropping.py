@@ -69,7 +69,6 @@ from mainstem.timeline.index_records import encode_index_plan
 from mainstem.timeline.instant import COMPACTION, INDEXING, INFLIGHT, LOGCOMPACTION, REQUESTED
 from mainstem.writers.context import WriterContext
 
-
 #: how long a drop waits for a compaction of the metadata table that another process executes
 WAIT_MS = 10_000
 _LOOK_MS = 100
