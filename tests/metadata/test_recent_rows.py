@@ -13,6 +13,7 @@ import pytest
 
 import mainstem
 from mainstem.metadata import metadata_table
+from mainstem.metadata.commits import delta_commit
 from mainstem.metadata.records import recent_rows
 from mainstem.metadata.records.recent_rows import FileRows, RecentRows
 from mainstem.services.metadata import metadata_compaction
@@ -91,11 +92,17 @@ def test_an_index_made_anew_is_compacted_from_its_own_files(path: Path, monkeypa
 
 
 def test_what_is_kept_is_bounded_and_belongs_to_a_file_of_its_size(monkeypatch) -> None:
-    monkeypatch.setattr(recent_rows, "BYTES_MAX", 1_000)
     kept, some = RecentRows(), pa.array([b"a"], pa.binary())
+    rows = FileRows(some, some, "{}", 100)
+    monkeypatch.setattr(recent_rows, "BYTES_MAX", 10 * rows.cost)
     for number in range(30):
-        kept.keep(f"files/{number}", FileRows(some, some, "{}", 100))
+        kept.keep(f"files/{number}", rows)
     assert [n for n in range(30) if kept.get(f"files/{n}", 100) is not None] == list(range(20, 30))
     assert kept.get("files/29", 101) is None
-    kept.keep("files/big", FileRows(some, some, "{}", 1_000_000))
-    assert kept.get("files/big", 1_000_000) is None and kept.get("files/29", 100) is not None
+
+
+def test_rows_of_large_commits_are_read(path: Path, monkeypatch) -> None:
+    table = opened(path)
+    monkeypatch.setattr(delta_commit, "SMALL_BYTES", 0)
+    large = upsert(table, "large")
+    assert large in compacted(table, monkeypatch)

@@ -59,7 +59,7 @@ from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.metadata.commits.action import Action, FileChanges
 from mainstem.metadata.commits.partition_rows import Maintained, encoded_rows
 from mainstem.metadata.commits.taking_back import files_of, metadata_partition
-from mainstem.metadata.records.recent_rows import FileRows, RecentRows
+from mainstem.metadata.records.recent_rows import SMALL_BYTES, FileRows, RecentRows
 from mainstem.metadata.records.record_schema import commit_schema, schema_of_version
 from mainstem.publish.publisher import Ahead
 from mainstem.publish.staging import is_same, private_name, put_once
@@ -80,7 +80,7 @@ _TOKEN = "0-0-0"
 class _Log:
     private: str
     stat: WriteStat
-    rows: FileRows | None  # None: no rows
+    rows: FileRows | None  # None: no rows, or too many to keep
 
     @property
     def path(self) -> str:
@@ -129,6 +129,7 @@ class MetadataCommit:
         try:
             for found in encoded_rows(action, maintained, schema):
                 blocks = hfile_blocks(instant, schema, found.keys, found.values, found.bounds)
+                small = found.keys.nbytes + found.values.nbytes <= SMALL_BYTES
                 parts = zip(found.groups, found.bounds, found.counts, blocks, strict=False)
                 for group, low, count, block in parts:
                     block = block if count else empty_group_block(instant)
@@ -138,7 +139,7 @@ class MetadataCommit:
                         count, 0, size, 1,
                     )  # fmt: skip
                     some = found.keys.slice(low, count), found.values.slice(low, count)
-                    rows = FileRows(*some, schema, size) if count else None
+                    rows = FileRows(*some, schema, size) if count and small else None
                     logs.append(_Log(private(block), stat, rows))
             extra = {"schema": commit_schema(config.version)}
             completed = private([encode_commit([log.stat for log in logs], extra, _OPERATION)])

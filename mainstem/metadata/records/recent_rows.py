@@ -6,8 +6,9 @@ for one content. Rows are kept once their commit is completed. Whoever asks has 
 judged its instant; a file of another size than the one written is read, whoever put it there. The store
 belongs to one opened table (``writers.context``): a table that is made anew at its path is another one.
 
-Memory: ``BYTES_MAX`` of the newest small files; rows of larger ones cost little to read, measured by what
-they hold.
+Memory: ``BYTES_MAX`` of the newest rows. The files of one commit and index share arrays, which stay as long as
+one of them is kept; so they are kept only if all of these are small (``SMALL_BYTES``). Larger ones cost little
+to read, measured by what they hold.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from mainstem.forks import Mutex
 from mainstem.limits import KIB, MIB
 
 BYTES_MAX = 16 * MIB
-_FILE_BYTES_MAX = 64 * KIB
-_FILES_MAX = 20_000
+#: rows of one commit for one index, of which none are kept beyond that
+SMALL_BYTES = 256 * KIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,11 @@ class FileRows:
     values: pa.Array
     schema_text: str
     size: int
+
+    @property
+    def cost(self) -> int:
+        """About how many bytes of memory they take."""
+        return self.keys.nbytes + self.values.nbytes + KIB
 
     @property
     def plain_values(self) -> pa.Array:
@@ -49,15 +55,13 @@ class RecentRows:
         self._bytes = 0
 
     def keep(self, path: str, rows: FileRows) -> None:
-        """Keep a file's rows, if it is small, and forget the oldest of too many."""
-        if rows.size > _FILE_BYTES_MAX:
-            return
+        """Keep a file's rows, and forget the oldest of too many."""
         with self._mutex.held:
             before = self._files.pop(path, None)
-            self._bytes += rows.size - (0 if before is None else before.size)
+            self._bytes += rows.cost - (0 if before is None else before.cost)
             self._files[path] = rows
-            while self._bytes > BYTES_MAX or len(self._files) > _FILES_MAX:
-                self._bytes -= self._files.popitem(last=False)[1].size
+            while self._bytes > BYTES_MAX:
+                self._bytes -= self._files.popitem(last=False)[1].cost
 
     def get(self, path: str, size: int) -> FileRows | None:
         """The rows of a file that has ``size`` bytes now; None if it is not known."""
