@@ -6,9 +6,9 @@ for one content. Rows are kept once their commit is completed. Whoever asks has 
 judged its instant; a file of another size than the one written is read, whoever put it there. The store
 belongs to one opened table (``writers.context``): a table that is made anew at its path is another one.
 
-Memory: ``BYTES_MAX`` of the newest rows. The files of one commit and index share arrays, which stay as long as
-one of them is kept; so they are kept only if all of these are small (``SMALL_BYTES``). Larger ones cost little
-to read, measured by what they hold.
+Memory: ``BYTES_MAX`` of the newest rows. The files of one commit and index share arrays, which stay as long
+as one of them is kept; so they are kept only if all of these are small (``SMALL_BYTES``). Larger ones cost
+little to read, measured by what they hold.
 """
 
 from __future__ import annotations
