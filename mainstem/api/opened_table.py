@@ -154,7 +154,8 @@ class OpenedTable:
 
         stored, small = StoredKeys(), SMALL_FILE.read({**self.config.raw, **self.given})
         ctx.look_for_keys = lambda: KeyPlaces(
-            self.seams.storage, ctx.read_properties(), index, stored, small, ctx.look_elsewhere
+            self.seams.storage, ctx.read_properties(), index, stored, small, ctx.look_elsewhere,
+            ctx.recent_rows,
         )
 
     def _identify(self) -> None:

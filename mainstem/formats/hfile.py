@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -59,8 +59,7 @@ class Ranges:
     prefetch: Callable[[Sequence[tuple[int, int]]], None] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DataBlock:
+class DataBlock(NamedTuple):
     """A data block as the index lists it: no entry in it has a key less than ``first`` (raw bytes)."""
 
     offset: int
@@ -169,17 +168,20 @@ class HFile:
         """
         return self._joined(list(self.batches()))
 
-    def data(self) -> list[bytes | memoryview] | None:
-        """The data blocks, decompressed; None if the file has more than one of up to ``_SMALL_BYTES``."""
+    @property
+    def is_small(self) -> bool:
+        """Whether the file is in memory and has at most one data block, of up to ``_SMALL_BYTES``."""
         if len(self.blocks) > 1 or self._source.prefetch is not None:
+            return False
+        views = (self._fetch(block.offset, block.offset + block.size) for block in self.blocks)
+        return all(layout.plain_size(view) <= _SMALL_BYTES for view in views)
+
+    def data(self) -> list[bytes | memoryview] | None:
+        """The data blocks, decompressed; None if the file is not small."""
+        if not self.is_small:
             return None
-        made = []
-        for block in self.blocks:
-            view = self._fetch(block.offset, block.offset + block.size)
-            if layout.plain_size(view) > _SMALL_BYTES:
-                return None
-            made.append(self._plain(view, block, layout.DATA))
-        return made
+        views = ((self._fetch(block.offset, block.offset + block.size), block) for block in self.blocks)
+        return [self._plain(view, block, layout.DATA) for view, block in views]
 
     def batches(self) -> Iterator[Rows]:
         """Keys and values of the whole file, in pieces of a few MiB."""
@@ -220,7 +222,7 @@ class HFile:
 
     def _holding(self, keys: pa.BinaryArray) -> list[DataBlock]:
         """The blocks whose range contains any of these keys."""
-        if len(keys) < _FEW_KEYS:
+        if len(keys) < max(_FEW_KEYS, len(self.blocks)):
             firsts = [block.first for block in self.blocks]
             chosen = {bisect.bisect_right(firsts, key) - 1 for key in keys.to_pylist()}
             return [self.blocks[i] for i in sorted(chosen) if i >= 0]
@@ -396,10 +398,9 @@ def _read_trailer(data: memoryview) -> _Trailer:
     if 13 in found:
         raise Unsupported("an encrypted HFile")
     values = [found.get(field, default) for field, default in _TRAILER_FIELDS]
-    numbers = [value for value in values if isinstance(value, int) and value < 2**63]
-    if len(numbers) < len(values):
+    if not all(isinstance(value, int) and value < 2**63 for value in values):
         raise Malformed("an HFile trailer with fields that are no numbers")
-    trailer = _Trailer(*numbers)
+    trailer = _Trailer(*values)  # type: ignore[arg-type]
     layout.check_codec(trailer.codec)
     if not 1 <= trailer.levels <= _LEVELS_MAX:
         raise Malformed(f"an HFile index of {trailer.levels} levels; 1 to {_LEVELS_MAX} are read")
@@ -421,10 +422,10 @@ def _read_info(data: memoryview) -> dict[str, bytes]:
         key, value = parts.get(1, b""), parts.get(2, b"")
         if isinstance(key, int) or isinstance(value, int):
             raise Malformed("an HFile's file info with a number")
-        name = bytes(key).decode("utf-8", "backslashreplace")
+        name = key.decode("utf-8", "backslashreplace")
         if name in info:
             raise Malformed(f"an HFile's file info that says {name!r} twice")
-        info[name] = bytes(value)
+        info[name] = value
     return info
 
 
@@ -441,21 +442,25 @@ def _read_root(data: memoryview, count: int) -> list[DataBlock]:
 
 
 def _read_index(
-    data: memoryview, count: int, number: Callable[[memoryview, int], tuple[int, int]]
+    data: memoryview, count: int, number: Callable[[bytes, int], tuple[int, int]]
 ) -> list[tuple[bytes, int, int]]:
     """``(key, offset, size)`` of each entry; HBase may append 16 bytes about the middle key."""
-    found, at = [], 0
+    raw, left, found, at = bytes(data), len(data), [], 0
     for _ in range(count):
-        if at + _ENTRY.size > len(data):
+        if at + _ENTRY.size > left:
             raise Malformed(f"an index of {count} entries that is cut off")
-        offset, size = _ENTRY.unpack_from(data, at)
-        length, at = number(data, at + _ENTRY.size)
-        if at + length > len(data):
-            raise Malformed(f"an index key of {length} bytes, but only {len(data) - at} are left")
-        found.append((bytes(data[at : at + length]), offset, size))
+        offset, size = _ENTRY.unpack_from(raw, at)
+        at += _ENTRY.size
+        if at < left and raw[at] < 126:  # the same in both forms
+            length, at = raw[at], at + 1
+        else:
+            length, at = number(raw, at)
+        if at + length > left:
+            raise Malformed(f"an index key of {length} bytes, but only {left - at} are left")
+        found.append((raw[at : at + length], offset, size))
         at += length
-    if len(data) - at not in (0, 16):
-        raise Malformed(f"{len(data) - at} bytes after the last of {count} entries of an index")
+    if left - at not in (0, 16):
+        raise Malformed(f"{left - at} bytes after the last of {count} entries of an index")
     return found
 
 
@@ -476,15 +481,14 @@ def _read_node(data: memoryview) -> list[DataBlock]:
 
 
 def _with_rows(entries: Sequence[tuple[bytes, int, int]]) -> list[DataBlock]:
-    return [DataBlock(offset, size, _row_of(key)) for key, offset, size in entries]
-
-
-def _row_of(key: bytes) -> bytes:
     """The row in an index key: two bytes of length, the row, and from HBase the rest of an entry's key."""
-    size = int.from_bytes(key[:2], "big", signed=True)
-    if size < 0 or len(key) - 2 - size not in (0, 10):
-        raise Malformed(f"an index key of {len(key)} bytes with a row of {size}")
-    return key[2 : 2 + size]
+    found = []
+    for key, offset, size in entries:
+        length = int.from_bytes(key[:2], "big", signed=True)
+        if length < 0 or len(key) - 2 - length not in (0, 10):
+            raise Malformed(f"an index key of {len(key)} bytes with a row of {length}")
+        found.append(DataBlock(offset, size, key[2 : 2 + length]))
+    return found
 
 
 def _neighbours(blocks: Sequence[DataBlock]) -> Iterator[list[DataBlock]]:
@@ -538,4 +542,4 @@ def _utf16(key: bytes) -> bytes:
 
 
 def _ascending(keys: Sequence[bytes]) -> bool:
-    return all(one <= other for one, other in zip(keys, keys[1:], strict=False))
+    return list(keys) == sorted(keys)  # fast where they are

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -134,8 +134,8 @@ def stored_data(data: bytes | memoryview, codec: int, *, fast: bool = False) -> 
     """A block's data as stored; ``fast``: in a third of zlib's usual time, but a tenth larger."""
     if codec != GZ:
         return data
-    if len(data) <= _SMALL_BYTES:
-        ends = struct.pack("<II", zlib.crc32(data), len(data))
+    if len(data) <= (_FAST_BYTES if fast else _SMALL_BYTES):
+        ends = struct.pack("<II", fastest.crc32(data), len(data))
         return b"".join((_GZIP_HEAD, _plain_part(data, last=True), ends))
     deflater = fastest.compressobj(_FAST if fast else _LEVEL, zlib.DEFLATED, _GZIP)
     return deflater.compress(data) + deflater.flush()
@@ -162,7 +162,7 @@ def _deflated_before(data: bytes | memoryview, known: bytes) -> bytes:
     else:
         deflater = zlib.compressobj(_KNOWN_LEVEL, zlib.DEFLATED, _RAW)
         first = deflater.compress(data) + deflater.flush(zlib.Z_FULL_FLUSH)
-    check = zlib.crc32(known, zlib.crc32(data))
+    check = fastest.crc32(known, fastest.crc32(data))
     ends = struct.pack("<II", check, (len(data) + len(known)) & 0xFFFFFFFF)
     return b"".join((_GZIP_HEAD, first, _last_part(known), ends))
 
@@ -181,6 +181,8 @@ def _last_part(known: bytes) -> bytes:
 _KNOWN_LEVEL = 6
 # Creating a compressor takes longer than it saves for so few bytes, as index and file info have.
 _SMALL_BYTES = 512
+#: the same where a compaction soon rewrites them, beside the schema and a trailer of 4,096 bytes
+_FAST_BYTES = 2048
 _RAW = -15  # zlib's wbits for deflate without a frame
 _GZIP_HEAD = b"\x1f\x8b\x08\0\0\0\0\0\0\x03"
 _CHECKSUM_BYTES = 1 << 30
@@ -197,7 +199,7 @@ def put_hadoop_vint(value: int) -> bytes:
     return bytes((256 - 112 - len(data),)) + data
 
 
-def read_hadoop_vint(data: memoryview, at: int) -> tuple[int, int]:
+def read_hadoop_vint(data: bytes | memoryview, at: int) -> tuple[int, int]:
     """``(value, next position)``; a negative number is damage here."""
     if at >= len(data):
         raise Malformed("a number that is cut off")
@@ -221,7 +223,7 @@ def put_varint(value: int) -> bytes:
     return bytes((*made, value))
 
 
-def read_varint(data: memoryview, at: int) -> tuple[int, int]:
+def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
     """``(value, next position)``."""
     value = 0
     for shift in range(0, 70, 7):
@@ -257,34 +259,38 @@ def put_numbers(fields: Iterable[tuple[int, int]]) -> bytes:
     return bytes(made)
 
 
-def read_fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
+def read_fields(data: bytes) -> list[tuple[int, int | bytes]]:
     """``(number, value)`` of every field; skips fixed-width fields, which HFiles do not use."""
+    found: list[tuple[int, int | bytes]] = []
     at, size = 0, len(data)
     while at < size:
-        tag, at = (data[at], at + 1) if data[at] < 128 else read_varint(data, at)  # nearly always one byte
+        tag, at = data[at], at + 1
+        if tag > 127:  # nearly always one byte
+            tag, at = read_varint(data, at - 1)
         wire, number = tag & 7, tag >> 3
-        if wire == 0:
-            value, at = read_varint(data, at)
-            yield number, value
-            continue
-        if wire not in (1, 2, 5):
-            raise Malformed(f"a protobuf field of the wire type {wire}")
-        if wire != 2:
-            length = 8 if wire == 1 else 4
-        elif at < size and data[at] < 128:
-            length, at = data[at], at + 1
+        if wire in (0, 2):
+            if at < size and data[at] < 128:
+                value, at = data[at], at + 1
+            else:
+                value, at = read_varint(data, at)
+            if wire == 0:
+                found.append((number, value))
+                continue
+        elif wire in (1, 5):
+            value = 8 if wire == 1 else 4
         else:
-            length, at = read_varint(data, at)
-        if at + length > size:
-            raise Malformed(f"a protobuf field of {length} bytes, but only {size - at} are left")
+            raise Malformed(f"a protobuf field of the wire type {wire}")
+        if at + value > size:
+            raise Malformed(f"a protobuf field of {value} bytes, but only {size - at} are left")
         if wire == 2:
-            yield number, data[at : at + length]
-        at += length
+            found.append((number, data[at : at + value]))
+        at += value
+    return found
 
 
-def read_delimited(data: memoryview) -> memoryview:
+def read_delimited(data: bytes | memoryview) -> bytes:
     """The message after a varint with its length."""
     length, at = read_varint(data, 0)
     if at + length > len(data):
         raise Malformed(f"a protobuf message of {length} bytes, but only {len(data) - at} are left")
-    return data[at : at + length]
+    return bytes(data[at : at + length])

@@ -32,7 +32,7 @@ from mainstem.formats.hfile_entries import (
     lengths_of,
 )
 
-BLOCK_BYTES = limits.MIB  # hoodie.hfile.block.size
+BLOCK_BYTES = 64 * limits.KIB
 BLOOM_BLOCK = "bloomFilter"
 _COMPARATOR_FIELD = layout.put_field(11, b"org.apache.hudi.io.storage.HoodieHBaseKVComparator")
 _FEW = 64
@@ -118,9 +118,12 @@ def _together(keys: pa.Array, values: pa.Array, bounds: Sequence[int]) -> list[_
 
     def content(low: int, high: int) -> _Content:
         before, keys_before = (int(ends[low - 1]), int(key_ends[low - 1])) if low else (0, 0)
-        blocks = [partial(block, low + a, low + b) for a, b in _cuts(ends[low:high] - before, BLOCK_BYTES)]
+        size = int(ends[high - 1]) - before
+        whole = size <= BLOCK_BYTES
+        cuts = [(0, high - low)] if whole else _cuts(ends[low:high] - before, BLOCK_BYTES)
+        blocks = [partial(block, low + a, low + b) for a, b in cuts]
         return _Content(
-            keys, high - low, int(key_ends[high - 1]) - keys_before, int(ends[high - 1]) - before,
+            keys, high - low, int(key_ends[high - 1]) - keys_before, size,
             keys[low].as_py(), keys[high - 1].as_py(), blocks,
         )  # fmt: skip
 
@@ -266,7 +269,7 @@ class _File:
 
     def _add(self, parts: list[bytes | memoryview]) -> tuple[int, int]:
         """Append a block; return its ``(offset, size)``."""
-        offset, size = self._at, sum(len(part) for part in parts)
+        offset, size = self._at, sum(map(len, parts))
         self._parts += parts
         self._at += size
         return offset, size

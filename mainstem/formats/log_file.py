@@ -420,7 +420,7 @@ def _framed(
     kind: BlockKind, headers: tuple[int, bytes], content: Sequence[bytes | memoryview]
 ) -> list[bytes | memoryview]:
     count, entries = headers
-    length = sum(len(part) for part in content)
+    length = sum(map(len, content))
     size = _PREFIX.size - 14 + len(entries) + 8 + length + 4 + 8
     if size > limits.LOG_BLOCK_BYTES_MAX - 14:
         raise Invalid(

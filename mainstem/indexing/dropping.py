@@ -1,6 +1,6 @@
 """Drops an index while writers run, and clears away builds that died.
 
-  execute pending compactions of the metadata table
+  execute pending compactions of the metadata table; wait ``WAIT_MS`` for those that somebody else executes
   [[ 1. is one still pending? then refuse: its plan names files that would go
      2. remove the partition from both lists of ``hoodie.properties``, in one step: from here on nobody uses
      it 3. remove its definition from ``index.json`` 4. replace the plans of index actions that build it by
@@ -69,6 +69,10 @@ from mainstem.timeline.index_records import encode_index_plan
 from mainstem.timeline.instant import COMPACTION, INDEXING, INFLIGHT, LOGCOMPACTION, REQUESTED
 from mainstem.writers.context import WriterContext
 
+#: how long a drop waits for a compaction of the metadata table that another process executes
+WAIT_MS = 10_000
+_LOOK_MS = 100
+
 
 @dataclass(frozen=True)
 class Dropped:
@@ -95,7 +99,7 @@ def drop(ctx: WriterContext, partition: str, only: Collection[str] | None = None
 
     ``only``: drop it only if it is unfinished and no other index actions build it; ``Invalid`` otherwise.
     Raises ``Invalid`` if other indexes depend on it, ``Unavailable`` while another process compacts the
-    metadata table and for trouble with storage; another call then continues.
+    metadata table for longer than ``WAIT_MS``, and for trouble with storage; another call then continues.
     """
     try:
         damaged = _compacted(ctx)
@@ -110,17 +114,28 @@ def drop(ctx: WriterContext, partition: str, only: Collection[str] | None = None
 
 
 def _compacted(ctx: WriterContext) -> set[str]:
-    """Execute pending compactions; returns mainstem's plans that cannot run because of a damaged file."""
-    damaged = set()
-    for time in pending_compactions(load_timeline(ctx.seams.storage, paths.METADATA_TIMELINE)):
-        try:
-            metadata_compaction.execute(ctx, time)
-        except (CorruptTable, Unsupported):
-            if metadata_compaction.is_ours(ctx.seams.storage, time):
-                damaged.add(time)
-        except Unavailable:
-            continue  # somebody else executes it
-    return damaged
+    """Execute pending compactions, and wait for those that others execute, which takes seconds; returns
+    mainstem's plans that cannot run because of a damaged file."""
+    clock, damaged = ctx.seams.clock, set[str]()
+    until = clock.monotonic_ms() + WAIT_MS
+    while True:
+        waiting = pending_compactions(load_timeline(ctx.seams.storage, paths.METADATA_TIMELINE))
+        waiting = [time for time in waiting if time not in damaged and not _executed(ctx, time, damaged)]
+        if not waiting or clock.monotonic_ms() >= until:
+            return damaged
+        clock.sleep_ms(_LOOK_MS)
+
+
+def _executed(ctx: WriterContext, time: str, damaged: set[str]) -> bool:
+    """Whether nobody needs to wait for this compaction: it was executed, or cannot be."""
+    try:
+        return metadata_compaction.execute(ctx, time) is not None
+    except (CorruptTable, Unsupported):
+        if metadata_compaction.is_ours(ctx.seams.storage, time):
+            damaged.add(time)
+        return True
+    except Unavailable:
+        return False  # somebody else executes it
 
 
 def _unlist(

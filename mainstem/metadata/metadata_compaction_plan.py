@@ -15,14 +15,13 @@ Hudi: ``HoodieBackedTableMetadataWriter.compactIfNecessary``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
 from mainstem.errors import Unsupported
-from mainstem.formats.hfile import open_hfile
 from mainstem.formats.hfile_write import write_hfile
-from mainstem.formats.log_file import BlockKind, LogBlock, read_blocks
+from mainstem.formats.log_file import BlockKind, read_blocks
 from mainstem.layout.slicing import FileSlice
 from mainstem.metadata.metadata_table import MetadataTable
 from mainstem.metadata.records.flat_rows import encode
@@ -107,9 +106,12 @@ def _completed_before(table: MetadataTable, name: str, until: str | None) -> boo
 
 def compacted(
     table: MetadataTable, operation: CompactionOperation, file_name: str, created_ms: int
-) -> bytes:
-    """The base file that merges the operation's files. Its entries equal Java's byte for byte, except for the
-    order of names in a ``files`` row."""
+) -> tuple[bytes, int]:
+    """The base file that merges the operation's files, and the number of rows and deletes in its log files.
+
+    The file's entries equal Java's byte for byte, except for the order of names in a ``files`` row. Each
+    file is read once.
+    """
     found = FileSlice(
         operation.partition,
         operation.file_id,
@@ -117,10 +119,13 @@ def compacted(
         operation.base_file,
         tuple(sorted(operation.log_files, key=_order)),
     )
-    schema = _schema(table, operation)
-    rows = table.slice_rows(found)
-    keys, values = encode(table.content(operation.partition), rows, schema, file_name=file_name)
-    return write_hfile(keys, values, schema_text=schema, base_file=True, created_ms=created_ms)
+    _check_not_native(table, operation)
+    merged = table.slice_content(found)
+    # The longest, so that no field is lost: Java 1.2 writes its newest schema even into tables of version 8.
+    schema = max([schema_of_version(table.config.version), *sorted(merged.schema_texts)], key=len)
+    keys, values = encode(table.content(operation.partition), merged.rows, schema, file_name=file_name)
+    data = write_hfile(keys, values, schema_text=schema, base_file=True, created_ms=created_ms)
+    return data, merged.log_rows
 
 
 def _order(name: str) -> tuple[str, int, str, int, str]:
@@ -128,18 +133,19 @@ def _order(name: str) -> tuple[str, int, str, int, str]:
     return ("", 0, "", 0, "") if log is None else log.order
 
 
-def _schema(table: MetadataTable, operation: CompactionOperation) -> str:
-    """The longest schema found in the files, so that no field is lost: Java 1.2 writes its newest schema even
-    into tables of version 8."""
-    texts = [schema_of_version(table.config.version)]
-    if operation.base_file is not None:
-        path = paths.in_partition(operation.partition, operation.base_file)
-        texts.append(open_hfile(maps.view(table.folder, path), path=table.folder.outer(path)).schema_text)
-    blocks = (block for block in _blocks(table, operation) if block.kind == BlockKind.HFILE_DATA)
-    return max([*texts, *(block.schema_text for block in blocks)], key=len)
+def log_rows(table: MetadataTable, operation: CompactionOperation) -> int:
+    """Number of rows and deletes in the operation's log files."""
+    _check_not_native(table, operation)
+    total = 0
+    for name in operation.log_files:
+        path = paths.in_partition(operation.partition, name)
+        for block in read_blocks(maps.view(table.folder, path), path=table.folder.outer(path)):
+            deletes = block.kind == BlockKind.DELETE
+            total += block.deletes().num_rows if deletes else block.hfile_entries()
+    return total
 
 
-def _blocks(table: MetadataTable, operation: CompactionOperation) -> Iterator[LogBlock]:
+def _check_not_native(table: MetadataTable, operation: CompactionOperation) -> None:
     for name in operation.log_files:
         path = paths.in_partition(operation.partition, name)
         if paths.is_native_log(path):
@@ -147,13 +153,3 @@ def _blocks(table: MetadataTable, operation: CompactionOperation) -> Iterator[Lo
                 f"{table.folder.outer(path)}: a log file of table version 10, in a metadata table that is to"
                 " be compacted: compact it with Hudi 1.3"
             )
-        yield from read_blocks(maps.view(table.folder, path), path=table.folder.outer(path))
-
-
-def log_rows(table: MetadataTable, operation: CompactionOperation) -> int:
-    """Number of rows and deletes in the operation's log files."""
-    total = 0
-    for block in _blocks(table, operation):
-        deletes = block.kind == BlockKind.DELETE
-        total += block.deletes().num_rows if deletes else block.hfile_entries()
-    return total

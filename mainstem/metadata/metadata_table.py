@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -50,6 +51,7 @@ from mainstem.metadata.metadata_partitions import (
 )
 from mainstem.metadata.metafile import Metafile, read_metafile
 from mainstem.metadata.records.flat_rows import SCHEMAS, decode
+from mainstem.metadata.records.recent_rows import FileRows, RecentRows
 from mainstem.metadata.records.row_keys import V2, file_groups, hashed_texts
 from mainstem.metadata.records.row_merging import Block, merge, shown
 from mainstem.metadata.valid_instants import AheadOfView, Validity
@@ -71,6 +73,8 @@ _VERSIONS = tuple(map(str, READABLE_VERSIONS))
 _JOINED_BYTES = 32 * limits.MIB
 #: so many small blocks are read together
 _READ_TOGETHER = 64
+#: so many rows found in several file groups are decoded and merged together
+_MERGED_TOGETHER = 16 * limits.KIB
 
 Select = Callable[[HFile], "tuple[pa.BinaryArray, pa.BinaryArray]"]
 
@@ -121,7 +125,8 @@ def own_config(folder: FolderStorage) -> TableConfig:
 @dataclass
 class MetadataTable:
     """The metadata table at one moment. ``folder``: its storage; ``config``: the data table's; ``timeline``,
-    ``archive``: its own; ``whole``: a missing file is an error instead of fewer rows."""
+    ``archive``: its own; ``whole``: a missing file is an error instead of fewer rows;
+    ``recent``: what this process wrote lately, as a writer knows it."""
 
     folder: FolderStorage
     config: TableConfig
@@ -130,10 +135,11 @@ class MetadataTable:
     archive: Archive
     validity: Validity
     whole: bool = True
+    recent: RecentRows | None = None
     _groups: dict[str, list[FileGroup]] = field(default_factory=dict)
     #: path -> what tells a file from others that had its name: a metadata table that is made anew starts with
     #: the same names
-    _signs: dict[str, object] = field(default_factory=dict)
+    _signs: dict[str, tuple[str | None, int, int]] = field(default_factory=dict)
 
     def reopened(self) -> MetadataTable:
         """The same for the same view of the data, with its own timeline listed again."""
@@ -344,7 +350,23 @@ class MetadataTable:
 
     def slice_rows(self, found: FileSlice) -> pa.Table:
         """All rows of a slice, each key once, tombstones included: the content of its compaction."""
-        return self._merged(self.content(found.partition), found, None, None)
+        return self.slice_content(found).rows
+
+    def slice_content(self, found: FileSlice) -> SliceContent:
+        """``slice_rows``, with what the slice's files say of themselves; each file is read once."""
+        try:
+            base, pieces = self._opened(found, None, None)
+            held = [piece.file for piece in pieces if isinstance(piece, Whole)]
+            read = [piece for piece in pieces if isinstance(piece, Encoded)]
+            deleted = sum(len(piece) for piece in pieces if isinstance(piece, pa.Array))
+            texts = [file.schema_text for file in held] + [piece.schema_text for piece in read]
+            path = self.folder.outer(paths.in_partition(found.partition, found.base_file or ""))
+            lower = [] if base is None else [_encoded(base, None, path)]
+            rows = _Found(lower, list(_read_together(pieces, None))).merged(self.content(found.partition))
+        except FileNotFoundError as error:
+            raise self._damaged(f"a file is gone ({error})", found.partition) from None
+        count = deleted + sum(file.entry_count for file in held) + sum(len(piece.keys) for piece in read)
+        return SliceContent(rows, frozenset([one.schema_text for one in lower] + texts), count)
 
     def _rows(
         self, partition: str, slices: Sequence[FileSlice], select: Select | None, keep: Keep | None
@@ -367,32 +389,43 @@ class MetadataTable:
         wanted = [(n, _sorted(keys.filter(pa.array(numbers == n)))) for n in np.unique(numbers).tolist()]
         wanted = wanted if slices else []
 
-        def one(item: tuple[int, pa.Array]) -> pa.Table:
+        def one(item: tuple[int, pa.Array]) -> _Found:
             number, some = item
             keep = _starting(some) if starting else _among(some)
-            return self._merged(content, slices[number], select(some), keep)
+            return self._found(slices[number], select(some), keep)
 
-        parts = side_by_side(self.folder, one, wanted)
+        found = side_by_side(self.folder, one, wanted)
+        if sum(some.rows for some in found) <= _MERGED_TOGETHER:
+            found = _in_one(found)  # each key lives in one file group
+        parts = side_by_side(self.folder, lambda some: some.merged(content), found)
         return shown(content, pa.concat_tables(parts)) if parts else SCHEMAS[content].empty_table()
 
     def _merged(
         self, content: Content, found: FileSlice, select: Select | None, keep: Keep | None
     ) -> pa.Table:
+        return self._found(found, select, keep).merged(content)
+
+    def _found(self, found: FileSlice, select: Select | None, keep: Keep | None) -> _Found:
+        """The selected rows of a slice, not decoded yet."""
         base = None
         try:
-            if found.base_file is not None:
-                path = paths.in_partition(found.partition, found.base_file)
-                file = self._open(path, whole=select is None)
-                base = _encoded(file, select, self.folder.outer(path)).decoded(content)
-            pieces: list[Encoded | Whole | pa.Array] = [
-                piece
-                for name in found.log_files
-                for piece in self._pieces(paths.in_partition(found.partition, name), select, keep)
-            ]
-            pieces = list(_read_together(pieces))
+            opened, pieces = self._opened(found, select, keep)
+            if opened is not None and found.base_file is not None:
+                path = self.folder.outer(paths.in_partition(found.partition, found.base_file))
+                base = _encoded(opened, select, path)
+            return _Found([] if base is None else [base], list(_read_together(pieces, keep)))
         except FileNotFoundError as error:
             raise self._damaged(f"a file is gone ({error})", found.partition) from None
-        return merge(content, base, decoded_blocks(content, pieces))
+
+    def _opened(
+        self, found: FileSlice, select: Select | None, keep: Keep | None
+    ) -> tuple[HFile | None, list[Encoded | Whole | pa.Array]]:
+        """The base file, and the selected rows of the log files; those of small blocks are to be selected."""
+        base = None
+        if found.base_file is not None:
+            base = self._open(paths.in_partition(found.partition, found.base_file), whole=select is None)
+        logs = (paths.in_partition(found.partition, name) for name in found.log_files)
+        return base, [piece for path in logs for piece in self._pieces(path, select, keep)]
 
     def _open(self, path: str, *, whole: bool) -> HFile:
         """A base file; from a store that serves ranges, only what will be looked up in it."""
@@ -416,18 +449,28 @@ class MetadataTable:
         where = self.folder.outer(path)
         if log.is_native:
             return self._native_pieces(log, path, select, keep)
+        if (known := self._known(path)) is not None:
+            mine = Encoded(known.keys, known.plain_values, known.schema_text, where)
+            return [mine if select is None or keep is None else mine.only(keep)]
         made: list[Encoded | Whole | pa.Array] = []
         for block in read_blocks(self._view(path), path=where):
             if not self.validity.counts(block.instant):
                 continue
             if block.kind == BlockKind.DELETE:
                 keys = block.deletes()["record_key"].combine_chunks()
-                made.append(keys if keep is None else keys.filter(keep(keys)))
-            elif select is None:
-                made.append(Whole(_hfile_of(block), where))
+                if len(keys := keys if keep is None else keys.filter(keep(keys))):  # a group's first is empty
+                    made.append(keys)
+                continue
+            file = _hfile_of(block)
+            if select is None or file.is_small:
+                made.append(Whole(file, where))
             else:
-                made.append(_encoded(_hfile_of(block), select, where))
+                made.append(_encoded(file, select, where))
         return made
+
+    def _known(self, path: str) -> FileRows | None:
+        sign = self._signs.get(path)
+        return None if self.recent is None or sign is None else self.recent.get(path, sign[1])
 
     def _native_pieces(
         self, log: paths.LogName, path: str, select: Select | None, keep: Keep | None
@@ -459,6 +502,16 @@ class MetadataTable:
 
 
 @dataclass(frozen=True)
+class SliceContent:
+    """A file slice's ``rows``, the Avro schemas of its files, and how many rows and deletes its log files
+    hold."""
+
+    rows: pa.Table
+    schema_texts: frozenset[str]
+    log_rows: int
+
+
+@dataclass(frozen=True)
 class Encoded:
     """Rows of a file or block, not yet decoded; or of several blocks, ``parts``."""
 
@@ -467,6 +520,11 @@ class Encoded:
     schema_text: str
     path: str
     parts: Sequence[Whole] = ()
+
+    def only(self, keep: Keep) -> Encoded:
+        """The rows with wanted keys."""
+        mask = keep(self.keys)
+        return replace(self, keys=self.keys.filter(mask), values=self.values.filter(mask))
 
     def decoded(self, content: Content) -> pa.Table:
         """The decoded rows."""
@@ -486,8 +544,36 @@ class Whole:
     path: str
 
 
-def _read_together(pieces: Iterable[Encoded | Whole | pa.Array]) -> Iterator[Encoded | pa.Array]:
-    """Reads whole blocks, runs of them with one schema together: most hold a few rows."""
+@dataclass(frozen=True)
+class _Found:
+    """Rows found in file slices, not decoded yet: in base files, and in log files in merge order."""
+
+    base: list[Encoded]
+    logs: list[Encoded | pa.Array]
+
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+        return sum(len(one) if isinstance(one, pa.Array) else len(one.keys) for one in self.base + self.logs)
+
+    def merged(self, content: Content) -> pa.Table:
+        """The rows, each key once, tombstones included."""
+        below = [block.rows for block in decoded_blocks(content, self.base) if block.rows is not None]
+        return merge(content, pa.concat_tables(below) if below else None, decoded_blocks(content, self.logs))
+
+
+def _in_one(found: Sequence[_Found]) -> list[_Found]:
+    """What was found in slices with different keys, as if in one: decoding has a fixed cost."""
+    base = list(chain.from_iterable(one.base for one in found))
+    logs = list(chain.from_iterable(one.logs for one in found))
+    return [_Found(base, logs)] if found else []
+
+
+def _read_together(
+    pieces: Iterable[Encoded | Whole | pa.Array], keep: Keep | None
+) -> Iterator[Encoded | pa.Array]:
+    """Reads whole blocks, runs of them with one schema together: most hold a few rows. ``keep``: which of
+    their keys are wanted; None: all."""
     waiting: list[Whole] = []
     for piece in pieces:
         if waiting and not (
@@ -495,21 +581,22 @@ def _read_together(pieces: Iterable[Encoded | Whole | pa.Array]) -> Iterator[Enc
             and len(waiting) < _READ_TOGETHER
             and piece.file.schema_text == waiting[0].file.schema_text
         ):
-            yield from _read(waiting)
+            yield from _read(waiting, keep)
             waiting = []
         if isinstance(piece, Whole):
             waiting.append(piece)
         else:
             yield piece
-    yield from _read(waiting)
+    yield from _read(waiting, keep)
 
 
-def _read(run: Sequence[Whole]) -> Iterator[Encoded]:
+def _read(run: Sequence[Whole], keep: Keep | None) -> Iterator[Encoded]:
     rows = rows_of_all([one.file for one in run]) if len(run) > 1 else None
     if rows is None:
-        yield from (_encoded(one.file, None, one.path) for one in run)
+        read: Iterable[Encoded] = (_encoded(one.file, None, one.path) for one in run)
     else:
-        yield Encoded(*rows, run[0].file.schema_text, run[0].path, tuple(run))
+        read = [Encoded(*rows, run[0].file.schema_text, run[0].path, tuple(run))]
+    yield from read if keep is None else (one.only(keep) for one in read)
 
 
 def _encoded(file: HFile, select: Select | None, path: str) -> Encoded:

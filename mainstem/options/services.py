@@ -271,9 +271,9 @@ METADATA_TRIGGER = Choice(
 )  # fmt: skip
 
 METADATA_GROWTH = Whole(
-    "hoodie.mainstem.metadata.compact.growth.percent", 10, 0, 1000, "percent", read_by=_METADATA,
+    "hoodie.mainstem.metadata.compact.growth.percent", 50, 0, 1000, "percent", read_by=_METADATA,
     says="A due compaction of the metadata table waits until the new rows are so many percent of those below,"
-    " for at most three times as many commits; not where their number is set.",
+    " for at most four times as many commits; not where their number is set.",
 )  # fmt: skip
 
 #: every option of a table service: all of the above

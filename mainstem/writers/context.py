@@ -15,6 +15,7 @@ from mainstem.limits import PROPERTIES_BYTES_MAX
 from mainstem.lsm_archive.reader import Archive
 from mainstem.metadata.commits.expression_rows import check_expressions
 from mainstem.metadata.commits.known_groups import KnownGroups
+from mainstem.metadata.records.recent_rows import RecentRows
 from mainstem.options import FSYNC, WriterOptions
 from mainstem.options.locks import TABLE_BASE
 from mainstem.options.tables import LOCAL_ZONE, TIMEZONE
@@ -65,6 +66,8 @@ class WriterContext:
     known_partitions: set[str] = field(default_factory=set)
     #: file groups of the indexes, as commits saw them under the lock
     known_groups: KnownGroups = field(default_factory=KnownGroups)
+    #: rows that this process wrote to the metadata table
+    recent_rows: RecentRows = field(default_factory=RecentRows)
     #: file of this process's latest commit and the schema in it: the next one need not read it again
     own_schema: tuple[str, str] = ("", "")
     #: stored record keys are written as this process writes them (``check_key_encoding``)

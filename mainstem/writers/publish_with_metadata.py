@@ -85,6 +85,7 @@ def publish_with_metadata(
                 part.release()
         if _stands(published):
             if part is not None and published.time is not None:
+                part.remember(ctx.recent_rows)
                 part.leave_dropped()
             return published
         begun, part = part, _prepare(ctx, instant, changes)

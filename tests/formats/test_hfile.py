@@ -379,6 +379,15 @@ def test_a_lookup_reads_the_blocks_that_may_hold_the_key_and_no_others() -> None
     assert file.bytes_read <= 3 * 22_000
 
 
+def test_a_key_costs_a_block_of_64_kib_in_a_file_as_it_is_written_by_default() -> None:
+    pairs = _many(20_000)  # 1.6 MB as entries
+    file = _Counted(_written(pairs, compression="NONE"))
+    hfile, key = file.open(), sorted(pairs)[5_000]
+    file.bytes_read = 0
+    assert _listed(hfile.lookup(pa.array([key]))) == [(key, pairs[key])]
+    assert len(hfile.blocks) > 20 and 0 < file.bytes_read <= 66_000
+
+
 def test_a_file_that_is_shorter_than_its_folder_says_is_damage() -> None:
     data = _written({b"a": b"b"})
     with pytest.raises(CorruptTable, match="are expected"):

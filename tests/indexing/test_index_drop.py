@@ -9,6 +9,7 @@ by one that stands still before it removes files. Rows are compared with those b
 from __future__ import annotations
 
 import json
+import threading
 import warnings
 from pathlib import Path
 
@@ -25,6 +26,8 @@ from mainstem.indexing.dropping import instant_of
 from mainstem.layout.properties import load_config
 from mainstem.metadata.metadata_table import MetadataTable
 from mainstem.publish.publisher import Publisher
+from mainstem.services.claim import claim
+from mainstem.services.metadata import metadata_compaction
 from mainstem.storage import paths
 from mainstem.storage.swaps import has_swaps
 from mainstem.timeline.index_records import IndexBuild, encode_index_plan
@@ -297,13 +300,26 @@ def test_a_build_of_javas_that_that_died_is_cleared_away(tmp_path, copy):
     assert left == [] and rows(base) == before
 
 
-def test_beside_a_pending_compaction_of_the_metadata_table_nothing_is_dropped(folder):
+def test_beside_a_pending_compaction_of_the_metadata_table_nothing_is_dropped(folder, monkeypatch):
+    monkeypatch.setattr(dropping, "WAIT_MS", 300)
     plan = folder / paths.METADATA_TIMELINE / "20991120093446897.compaction.requested"
     plan.write_bytes(b"")
     before = listed(folder)
     with pytest.raises(Unavailable, match="let it complete"):
         opened(folder).drop_index("partition_stats")
     assert listed(folder) == before and files_of(folder, "partition_stats")
+
+
+def test_a_drop_waits_while_somebody_else_compacts_the_metadata_table(folder):
+    other = opened(folder).writer_context()
+    time = metadata_compaction.schedule(other, if_due=False)
+    assert time is not None and claim(other, time)
+    ends = threading.Timer(0.3, other.heartbeats.stop, [time])
+    ends.start()
+    assert opened(folder).drop_index("partition_stats").files
+    ends.join()
+    assert "partition_stats" not in listed(folder) and not files_of(folder, "partition_stats")
+    assert opened(folder).validate_metadata().ok
 
 
 def test_files_that_are_no_data_files_of_the_index_stay(folder):

@@ -24,7 +24,7 @@ from mainstem.api.real_seams import fence_of
 from mainstem.errors import CorruptTable, Invalid, Unavailable
 from mainstem.formats.hfile import HFile, open_hfile
 from mainstem.layout.properties import load_config
-from mainstem.metadata.metadata_compaction_plan import MetadataCompactionOptions, before, compacted
+from mainstem.metadata.metadata_compaction_plan import MetadataCompactionOptions, before, compacted, log_rows
 from mainstem.metadata.metadata_partitions import Content
 from mainstem.metadata.metadata_table import MetadataTable
 from mainstem.metadata.records.flat_rows import decode
@@ -110,7 +110,8 @@ def test_base_files_that_java_compacted_are_made_again_from_their_plans(name: st
     kinds = set()
     for made, operation in _java_made(found):
         theirs = open_hfile(found.folder.view(made), path=made)
-        data = compacted(found, operation, made.rpartition("/")[2], 0)
+        data, merged = compacted(found, operation, made.rpartition("/")[2], 0)
+        assert merged == log_rows(found, operation)
         assert _content(found, operation.partition, open_hfile(data, path="ours")) == _content(
             found, operation.partition, theirs
         )

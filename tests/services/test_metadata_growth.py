@@ -60,8 +60,8 @@ def commits_until_compacted(table: mainstem.Table, *, rows: int) -> int:
     raise AssertionError("never compacted")
 
 
-def test_it_waits_for_three_times_as_many_commits_where_they_add_little(path: Path) -> None:
-    patient = 3 * MetadataCompactionOptions.from_properties({}).delta_commits
+def test_it_waits_for_four_times_as_many_commits_where_they_add_little(path: Path) -> None:
+    patient = 4 * MetadataCompactionOptions.from_properties({}).delta_commits
     assert commits_until_compacted(opened(path, **{GROWTH: 1000}), rows=1) == patient
     report = opened(path).validate_metadata()
     assert report is not None and report.ok, report

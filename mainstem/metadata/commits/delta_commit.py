@@ -59,6 +59,7 @@ from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.metadata.commits.action import Action, FileChanges
 from mainstem.metadata.commits.partition_rows import Maintained, encoded_rows
 from mainstem.metadata.commits.taking_back import files_of, metadata_partition
+from mainstem.metadata.records.recent_rows import SMALL_BYTES, FileRows, RecentRows
 from mainstem.metadata.records.record_schema import commit_schema, schema_of_version
 from mainstem.publish.publisher import Ahead
 from mainstem.publish.staging import is_same, private_name, put_once
@@ -79,6 +80,7 @@ _TOKEN = "0-0-0"
 class _Log:
     private: str
     stat: WriteStat
+    rows: FileRows | None  # None: no rows, or too many to keep
 
     @property
     def path(self) -> str:
@@ -127,13 +129,18 @@ class MetadataCommit:
         try:
             for found in encoded_rows(action, maintained, schema):
                 blocks = hfile_blocks(instant, schema, found.keys, found.values, found.bounds)
-                for group, count, block in zip(found.groups, found.counts, blocks, strict=True):
+                small = found.keys.nbytes + found.values.nbytes <= SMALL_BYTES
+                parts = zip(found.groups, found.bounds, found.counts, blocks, strict=False)
+                for group, low, count, block in parts:
                     block = block if count else empty_group_block(instant)
+                    size = sum(map(len, block))
                     stat = WriteStat(
                         found.partition, group, paths.log_name(group, instant, 1, _TOKEN), instant, 1,
-                        count, 0, sum(map(len, block)), 1,
+                        count, 0, size, 1,
                     )  # fmt: skip
-                    logs.append(_Log(private(block), stat))
+                    some = found.keys.slice(low, count), found.values.slice(low, count)
+                    rows = FileRows(*some, schema, size) if count and small else None
+                    logs.append(_Log(private(block), stat, rows))
             extra = {"schema": commit_schema(config.version)}
             completed = private([encode_commit([log.stat for log in logs], extra, _OPERATION)])
         except BaseException:
@@ -203,6 +210,12 @@ class MetadataCommit:
                 table=self.storage.base,
                 instant=self.instant,
             )
+
+    def remember(self, recent: RecentRows) -> None:
+        """Once the action is completed: keep the rows for this process's own look-ups and compactions."""
+        for log in self.logs:
+            if log.rows is not None:
+                recent.keep(paths.in_partition(log.stat.partition, log.stat.file_name), log.rows)
 
     def leave_dropped(self) -> None:
         """Once the action is completed: remove what an earlier attempt wrote for indexes that were dropped

@@ -125,6 +125,7 @@ class EncodedRows:
 def encoded_rows(action: Action, maintained: Maintained, schema: str) -> Iterator[EncodedRows]:
     """``action_rows``, encoded: one file group at a time, or several together if they are small."""
     together: list[tuple[str, KeyedRows]] = []
+    waiting = 0  # rows of ``together``
     before: tuple[str, Content] | None = None
 
     def flushed() -> Iterator[EncodedRows]:
@@ -135,12 +136,14 @@ def encoded_rows(action: Action, maintained: Maintained, schema: str) -> Iterato
             together.clear()
 
     for partition, group, content, rows in action_rows(action, maintained):
-        size = rows.num_rows + sum(other.num_rows for _, other in together)
+        size = waiting + rows.num_rows
         if before != (partition, content) or size > CHUNK_ROWS or not isinstance(rows, KeyedRows):
             yield from flushed()
+            waiting = 0
         before = (partition, content)
         if isinstance(rows, KeyedRows):
             together.append((group, rows))
+            waiting += rows.num_rows
         elif isinstance(rows, ListedRows):
             yield EncodedRows(partition, (group,), *encode_listed(content, rows, schema), (0, rows.num_rows))
         else:

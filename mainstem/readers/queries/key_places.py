@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -37,6 +38,7 @@ from mainstem.metadata.metadata_partitions import (
     ready_partitions,
 )
 from mainstem.metadata.metadata_table import MetadataTable
+from mainstem.metadata.records.recent_rows import RecentRows
 from mainstem.readers.planning.table_state import TableState
 from mainstem.readers.queries.key_contest import contest, contest_spec
 from mainstem.readers.queries.key_sieve import KEYS_MIN, KeySieve
@@ -99,7 +101,7 @@ class KeyPlaces:
     """One look at where keys live; ``seen``: requested times of the instants that it goes by.
 
     ``small_bytes``: a base file below that is filled up; 0: none is. ``elsewhere``: who reads many file
-    groups.
+    groups. ``recent``: what this writer wrote to the metadata table lately.
     """
 
     def __init__(
@@ -110,10 +112,10 @@ class KeyPlaces:
         stored: StoredKeys,
         small_bytes: int = 0,
         elsewhere: Elsewhere | None = None,
+        recent: RecentRows | None = None,
     ) -> None:
         self._storage, self._config, self._stored = storage, config, stored
-        self._small_bytes = small_bytes
-        self._elsewhere = elsewhere
+        self._small_bytes, self._elsewhere, self._recent = small_bytes, elsewhere, recent
         self.index = index
         #: later keys were looked for in a later state than earlier ones
         self.looked_again = False
@@ -198,7 +200,7 @@ class KeyPlaces:
     def indexed(self, partition: str, keys: pa.Array) -> set[GroupOfKey]:
         """File groups that the record index names for these keys of a partition, replaced or not; none
         without it."""
-        table = self._state.metadata_table
+        table = self._metadata_table()
         if RECORD_INDEX not in ready_partitions(self._config.raw) or table is None:
             return set()
         of = in_keys(partition) if _is_split(table) else None
@@ -241,9 +243,14 @@ class KeyPlaces:
         """The metadata table, if its record index can be asked. Like Java, look into the files otherwise."""
         if not self.index.of_records or RECORD_INDEX not in ready_partitions(self._config.raw):
             return None
-        table = self._state.metadata_table
+        table = self._metadata_table()
         assert table is not None, "the record index is ready"
         return None if partition is None and _is_split(table) else table
+
+    def _metadata_table(self) -> MetadataTable | None:
+        """It knows what this writer wrote, and need not read it."""
+        table = self._state.metadata_table
+        return table if table is None or self._recent is None else replace(table, recent=self._recent)
 
     def _told(
         self, table: MetadataTable, partition: str | None, keys: pa.Array

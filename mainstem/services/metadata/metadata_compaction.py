@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mainstem.errors import CorruptTable, Unavailable, naming
 from mainstem.layout.properties import load_config
@@ -113,7 +113,8 @@ def _options(ctx: WriterContext) -> MetadataCompactionOptions:
 def _table(ctx: WriterContext) -> MetadataTable | None:
     """The metadata table now; None where the table has none (any more)."""
     storage = ctx.seams.storage
-    return TableState.load(storage, load_config(storage).completed_by(ctx.given)).metadata_table
+    found = TableState.load(storage, load_config(storage).completed_by(ctx.given)).metadata_table
+    return None if found is None else replace(found, recent=ctx.recent_rows)
 
 
 # ------------------------------------------------------------------------------------------ planning
@@ -278,13 +279,20 @@ class _Execution(Execution[CompactionStat, Compaction]):
         """One new base file, made here or by another executor."""
         operation, clock, name = self.operations[number], self.ctx.seams.clock, self.file_name(number)
         began = clock.monotonic_ms()
+        merged: list[int] = []
+
+        def content() -> bytes:
+            data, rows = compacted(self.table, operation, name, clock.now_ms())
+            merged[:] = [rows]
+            return data
+
         try:
             make_file(
                 self.ctx.seams.storage,
                 self.time,
                 self.outer(self.path(number)),
                 identity,
-                lambda: compacted(self.table, operation, name, clock.now_ms()),
+                content,
                 what=self.kind.what,
                 wanted=self._is_pending,
                 durable=self.ctx.services_sync,
@@ -295,7 +303,8 @@ class _Execution(Execution[CompactionStat, Compaction]):
                 raise  # otherwise the plan was completed meanwhile, and a clean removed its files
             raise self._unavailable("was ended by another executor, or its index was dropped") from error
         made = self.folder.view(self.path(number))
-        return base_stat(self.table, operation, name, made, clock.monotonic_ms() - began)
+        counted = merged[0] if merged else None
+        return base_stat(self.table, operation, name, made, counted, clock.monotonic_ms() - began)
 
     def publish(self, content: bytes, stats: Sequence[CompactionStat]) -> Published[Compaction]:
         # Under another owner, so that ``_remove_void`` does not remove this private file.

@@ -150,11 +150,11 @@ class _Execution:
         ctx = self.round.ctx
         began = ctx.seams.clock.monotonic_ms()
         name = base_name(operation, number, self.time)
-        data = compacted(self.table, operation, name, ctx.seams.clock.now_ms())
+        data, merged = compacted(self.table, operation, name, ctx.seams.clock.now_ms())
         ctx.seams.storage.put_new(private, data, durable=ctx.options.fsync)
         taken_ms = ctx.seams.clock.monotonic_ms() - began
         target = paths.in_partition(operation.partition, name)
-        return Made(target, private, base_stat(self.table, operation, name, data, taken_ms))
+        return Made(target, private, base_stat(self.table, operation, name, data, merged, taken_ms))
 
     # -- step 3 --------------------------------------------------------------------------------------
 

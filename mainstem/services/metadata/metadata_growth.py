@@ -25,7 +25,7 @@ from mainstem.timeline.instant import COMMIT
 from mainstem.writers.context import WriterContext
 
 #: times the number of commits that makes a compaction due
-PATIENCE = 3
+PATIENCE = 4
 
 
 def is_worth_it(ctx: WriterContext, own: ActiveTimeline, options: MetadataCompactionOptions) -> bool:

@@ -41,9 +41,11 @@ def base_stat(
     operation: CompactionOperation,
     name: str,
     data: bytes | memoryview,
+    merged: int | None,
     taken_ms: float,
 ) -> CompactionStat:
-    """The commit's entry for a new base file with this name and content."""
+    """The commit's entry for a new base file with this name and content. ``merged``: the rows and deletes of
+    its log files, as ``compacted`` counted them; None if another executor made the file."""
     target = table.folder.outer(paths.in_partition(operation.partition, name))
     return CompactionStat(
         operation.partition,
@@ -55,6 +57,6 @@ def base_stat(
         size_bytes=len(data),
         log_files=len(operation.log_files),
         log_bytes=measured(table.folder, operation).log_bytes,
-        log_rows=log_rows(table, operation),
+        log_rows=log_rows(table, operation) if merged is None else merged,
         taken_ms=int(taken_ms),
     )

@@ -17,7 +17,7 @@ from mainstem.timeline.compaction_trigger import commits_since, is_due, last_com
 from mainstem.writers.context import WriterContext
 
 #: times the commits that make a compaction of the metadata table due
-TIMES = 6
+TIMES = 12
 
 
 class Overdue:

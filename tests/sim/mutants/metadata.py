@@ -9,6 +9,7 @@ from unittest.mock import patch
 from mainstem.metadata.commits import taking_back
 from mainstem.metadata.commits.action import FileChanges
 from mainstem.metadata.commits.delta_commit import MetadataCommit
+from mainstem.metadata.records.recent_rows import FileRows, RecentRows
 from mainstem.publish.link_fence import LinkEpoch
 from mainstem.publish.publisher import Publisher
 from mainstem.services import cleaning, compaction, restoring
@@ -126,3 +127,16 @@ def cleans_newest_slice() -> list[Patch]:
 @seeded_bug("a restore leaves the metadata table as it was", "compacted")
 def restore_keeps_metadata() -> list[Patch]:
     return [patch.object(restoring, "set_metadata_aside", nothing)]
+
+
+@seeded_bug("a compaction of the metadata table lacks rows that its own process wrote", "placed-indexed")
+def own_rows_left_out() -> list[Patch]:
+    get = RecentRows.get
+
+    def lacking(self: RecentRows, path: str, size: int) -> FileRows | None:
+        found = get(self, path, size)
+        if found is None:
+            return None
+        return replace(found, keys=found.keys[1:], values=found.values[1:])
+
+    return [patch.object(RecentRows, "get", lacking)]
