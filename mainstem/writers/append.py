@@ -10,6 +10,10 @@ one is made: then, in this order, the file that tells the kind, one with the lin
 name that turns out to be another (it was taken, or the file got too large) is put into a further one first.
 They hold bytes, which a crash of the machine must not take while the files' names stay; so they are durable
 before that. Four fsyncs cost as much as some dozens of empty files.
+
+Where there are hard links, the markers of a transaction in one folder are names of one empty file. A file system makes
+a name much faster than a file, and without a journal (ext4) it makes files the slower the more were removed of
+late.
 """
 
 from __future__ import annotations
@@ -32,7 +36,7 @@ from mainstem.options.writing import HEARTBEAT_MS
 from mainstem.publish.staging import create_once
 from mainstem.storage import paths
 from mainstem.storage.folders import make_folder
-from mainstem.storage.links import has_links
+from mainstem.storage.links import has_links, links
 from mainstem.storage.protocol import Storage, Upload, drop
 from mainstem.storage.side_by_side import side_by_side
 from mainstem.storage.swaps import has_swaps
@@ -90,6 +94,8 @@ class BucketAppender:
         #: markers of the files opened so far; the first ``_marked`` of them are there
         self.markers: list[str] = []
         self._marked = 0
+        #: folder -> a marker of this appender in it: further ones are names of the same empty file
+        self._linked: dict[str, str] = {}
         #: the first batch is the only one
         self.at_once = False
         #: where markers are lines of files: those that are there
@@ -270,7 +276,19 @@ class BucketAppender:
         self._marked = len(self.markers)
 
     def _put_marker(self, path: str) -> None:
+        folder = path.rpartition("/")[0]
+        first = self._linked.get(folder)
+        if first is not None:
+            try:
+                links(self._storage).link(first, path)
+                return
+            except FileExistsError:
+                raise
+            except OSError:  # a rollback removed the first one, or it has as many names as a file may
+                del self._linked[folder]
         self._storage.put_new(path, b"", durable=False)
+        if has_links(self._storage):
+            self._linked[folder] = path
 
     def _ensure_partition(self, partition: str) -> None:
         if partition in self._folders:
