@@ -81,8 +81,8 @@ def race(
         if system.startswith("mainstem") and found != max(rows, loaded):
             raise RuntimeError(f"{system}: {found} rows for {max(rows, loaded)} keys")
     finally:
-        # A file system without a journal (ext4) makes a file the slower the more were removed in the minutes
-        # before: forty times slower after a race's ten thousand. So small tables stay until all races are over.
+        # A file system without a journal (ext4) makes a file the slower the more were removed in the last
+        # minutes: forty times after a race's ten thousand. So small tables stay until the races are over.
         if max(rows, loaded) > _SMALL:
             shutil.rmtree(folder, ignore_errors=True)
         else:

@@ -13,9 +13,9 @@ for counting names. They are *gentle*, since the writer did not ask for them:
   is a pause of ``FRUITLESS_MS``, twice as long each time up to ``FRUITLESS_MS_MAX``. Commits in the pause
   wake nobody. No wake-up is lost by that: what is due is read off the timeline by every commit.
 - **One process of a machine.** Rounds of several processes would find the same work due at the same moment,
-  load what it needs, and look for what one of them does anyway (``services.claim``). So on a local disk a round
-  is a *turn* (``storage.turns``), which the process keeps, over the pauses, while there is work. The others
-  look again every ``OTHERS_MS``, and run a round all the same if they never got one for ``PATIENCE_MS``.
+  load what it needs, and look for what one of them does anyway (``services.claim``). So on a local disk a
+  round is a *turn* (``storage.turns``), which the process keeps, over the pauses, while there is work. The
+  others look again every ``OTHERS_MS``, and run a round all the same if they got none for ``PATIENCE_MS``.
 - **No writer loses.** A compaction that is planned while a bulk insert is in flight may end it, as in Hudi,
   and an overwrite is made again. So none is planned then; the other services do not matter to writers.
 - **Not beside another engine.** Java runs its own services after its commits, and a job of Java's ends with
@@ -87,7 +87,7 @@ if TYPE_CHECKING:
 PAUSE = 2
 #: the pause after a round that did nothing, or failed
 FRUITLESS_MS, FRUITLESS_MS_MAX = 500.0, 60_000.0
-#: while another process of this machine is at it: the pause, and how long nothing is done here because of that
+#: while another process of this machine has the turn: the pause, and how long nothing is done here for that
 OTHERS_MS, PATIENCE_MS = 5_000.0, 60_000.0
 #: a turn is kept over pauses up to this
 KEPT_MS = 5_000.0

@@ -1,9 +1,8 @@
 """Storage on a local POSIX file system: exclusive creation, link-or-fail, fsync of files and folders.
 
-Beyond ``Storage`` it offers what ``storage.links``, ``storage.folders``, ``storage.maps`` and ``storage.turns``
-need. The
-guarantees hold on ext4, xfs, btrfs, tmpfs and the like, but not on NFS (see SAFETY.md). Deleting never
-follows symbolic links, and new files are created with O_NOFOLLOW.
+Beyond ``Storage`` it offers what ``storage.links``, ``storage.folders``, ``storage.maps`` and
+``storage.turns`` need. The guarantees hold on ext4, xfs, btrfs, tmpfs and the like, but not on NFS (see
+SAFETY.md). Deleting never follows symbolic links, and new files are created with O_NOFOLLOW.
 """
 
 from __future__ import annotations

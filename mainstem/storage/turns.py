@@ -1,4 +1,4 @@
-"""Work that one process of a machine does for all: each other one would look for it, too, and find nothing left.
+"""Work that one process of a machine does for all: others would look for it, too, and find nothing left.
 
 Only local disks know who else is at it; anywhere else nobody is. So nothing may rest on it but the cost.
 """

@@ -11,9 +11,9 @@ name that turns out to be another (it was taken, or the file got too large) is p
 They hold bytes, which a crash of the machine must not take while the files' names stay; so they are durable
 before that. Four fsyncs cost as much as some dozens of empty files.
 
-Where there are hard links, the markers of a transaction in one folder are names of one empty file. A file system makes
-a name much faster than a file, and without a journal (ext4) it makes files the slower the more were removed of
-late.
+Where there are hard links, the markers of a transaction in one folder are names of one empty file. A file
+system makes a name much faster than a file, and without a journal (ext4) it makes files the slower the more
+were removed in the last minutes.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ REFRESH_MS_MAX = 20_000
 # The first in the queue polls often, because a commit holds the lock for milliseconds.
 _HEAD_PAUSE_MS = (0.5, 10.0)
 _QUEUE_PAUSE_MS = (1.0, 20.0)
-# A lock file that was just put in place is judged only if it is still there then; until it is another one, a look
+# A lock file that was just put in place is judged only if it is still there then. Before that, a look at it
 # is one ``stat``.
 _JUDGE_AFTER_MS = 20.0
 # If the first in the queue leaves a free lock for this long, anyone may take it.
