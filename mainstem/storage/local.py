@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from mainstem.errors import CorruptTable
 from mainstem.forks import told_of_forks
-from mainstem.storage.all_at_once import all_at_once
+from mainstem.storage.all_at_once import all_at_once, begun
 from mainstem.storage.links import NotDurable
 from mainstem.storage.location import Location
 from mainstem.storage.one_by_one import create_each, delete_each
@@ -377,6 +377,10 @@ class LocalStorage:
                     closed.callback(sink.close, durable=False)
             return
         all_at_once([*map(closing, uploads), *map(syncing, folders)])
+
+    def settle_later(self, folder: str) -> Callable[[], None]:
+        """See ``all_at_once.settled_later``."""
+        return begun(lambda: self.sync_folder(folder)) if self._sync else lambda: None
 
     @property
     def width(self) -> int:
