@@ -55,10 +55,6 @@ _WRITTEN_BYTES_MAX = 8 * MIB
 _ATTEMPTS = 10**10
 
 
-def _is_durable() -> None:
-    """Of a transaction that waited for this when it began."""
-
-
 @dataclass
 class OpenLog:
     """A log file that is being written, and what its commit will say of it."""
@@ -109,8 +105,8 @@ class BucketAppender:
         self._surely_alive = surely_alive
         #: called once before the first data file is made, perhaps in another thread
         self.before_files: Callable[[], None] | None = None
-        #: waits until the instant is durable on the timeline; called before the first data file is made
-        self.begun: Callable[[], None] = _is_durable
+        #: waits until the instant is durable on the timeline; called once before anything of it is made
+        self.begun: Callable[[], None] | None = None
         self._placed: dict[str, bool] = {}
         self.rows = 0
         #: path -> rows of all data blocks of a log file, for the commit's metadata; small transactions only
@@ -231,13 +227,18 @@ class BucketAppender:
 
     def _open_file(self, partition: str, name: str) -> Upload:
         """A new data file. Raises ``FileExistsError`` if the name is taken."""
-        self.begun()
+        self._wait_for_begin()
         self._ensure_partition(partition)
         # The marker first: a file without one survives Java's rollback and comes back later.
         self._mark(partition, name)
         sink = self._storage.upload(paths.in_partition(partition, name))
         self._folders.add(partition)
         return sink
+
+    def _wait_for_begin(self) -> None:
+        if self.begun is not None:
+            self.begun()
+            self.begun = None
 
     def _mark(self, partition: str, name: str) -> None:
         if self._lines is None:
@@ -252,7 +253,7 @@ class BucketAppender:
         together = self.at_once and not self.markers and len(places) >= TOGETHER_MIN
         if not together or not (has_links(self._storage) or has_swaps(self._storage)):
             return  # Java itself has none together on HDFS
-        self.begun()
+        self._wait_for_begin()
         if self.before_files is not None:
             self.before_files()
             self.before_files = None
