@@ -244,7 +244,11 @@ class BucketAppender:
         if self._lines is None:
             self.markers.append(paths.marker(self._spec.instant, partition, name))
             if not has_swaps(self._storage):
-                self._put_markers()
+                try:
+                    self._put_markers()
+                except FileExistsError:  # another attempt's: put no more
+                    self._marked = len(self.markers)
+                    raise
         elif (line := paths.marker_line(partition, name)) not in self._lines:
             self._put_lines([line])
 

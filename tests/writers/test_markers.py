@@ -112,6 +112,27 @@ def test_markers_in_one_folder_are_names_of_one_empty_file(tmp_path: Path) -> No
         assert len(files) == 2 and {size for _, size in files} == {0}
 
 
+def test_a_file_whose_marker_is_there_gets_another_name(tmp_path: Path, monkeypatch) -> None:
+    def taken(self, path: str, data: object, **named):
+        if path.endswith(".CREATE") and not refused:
+            refused.append(path)
+            raise FileExistsError(path)
+        return put_new(self, path, data, **named)
+
+    refused: list[str] = []
+    put_new = LocalStorage.put_new
+
+    def refusing(self, path: str, data: object, **named):
+        if path in refused:
+            raise FileExistsError(path)
+        return taken(self, path, data, **named)
+
+    monkeypatch.setattr(LocalStorage, "put_new", refusing)
+    table = made(tmp_path / "t", 4)
+    assert table.upsert(rows(100)).files == 8
+    assert len(refused) == 1 and table.scan().to_arrow().num_rows == 100
+
+
 def test_markers_are_files_of_their_own_once_a_file_has_as_many_names_as_it_may(
     tmp_path: Path, monkeypatch
 ) -> None:
