@@ -57,18 +57,21 @@ def test_a_process_that_is_killed_leaves_its_turn(tmp_path: Path) -> None:
 def test_a_forked_child_does_not_keep_its_parents_turn(tmp_path: Path) -> None:
     store = LocalStorage(str(tmp_path))
     wait, go = os.pipe()
+    there, here = os.pipe()
     with turn(store, ""):
         child = os.fork()
         if not child:
             os.close(go)
+            os.write(here, b".")
             os.read(wait, 1)
             os._exit(0)
+        os.read(there, 1)
     try:
         with turn(store, "") as ours:
             assert ours
     finally:
-        os.close(go)
-        os.close(wait)
+        for end in (go, wait, there, here):
+            os.close(end)
         os.waitpid(child, 0)
 
 
