@@ -100,7 +100,10 @@ class BareWriter:
         os.mkdir(f"{self._folder}/{markers}")
         sinks = []
         for number, content in enumerate(pattern.logs):
-            storage.put_new(f"{markers}/{number}", b"", durable=False)
+            if number:
+                storage.link(f"{markers}/0", f"{markers}/{number}")
+            else:
+                storage.put_new(f"{markers}/0", b"", durable=False)
             sinks.append(storage.upload(f"{_LOGS}/{name}.{number}"))
             sinks[-1].append([content])
         prepared = f"{_PREPARED}/{name}"

@@ -7,16 +7,20 @@ import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mainstem.errors import Invalid, Unsupported
+from mainstem.errors import CorruptTable, Invalid, Unsupported
+from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.merge.modes import FILL_UNAVAILABLE
 from mainstem.options import families
 from mainstem.options.tables import PARTIAL_UPDATES, UNAVAILABLE
 from mainstem.options.writing import LAYOUT_OPTIONS
+from mainstem.storage import paths
+from mainstem.timeline.instant import DELTACOMMIT
 
 if TYPE_CHECKING:
     from mainstem.api.opened_table import OpenedTable
     from mainstem.merge.rules import MergeRules
     from mainstem.metadata.fixed_column_types import HeldColumns
+    from mainstem.timeline.active import ActiveTimeline
     from mainstem.writers.context import WriterContext
     from mainstem.writers.write_spec import WriteSpec
 
@@ -52,6 +56,8 @@ def write_spec(opened: OpenedTable, ctx: WriterContext, operation: str) -> Write
     # Under the lock, the commit checks for another writer's newer schema (``writers.transaction_schema``).
     timeline = ctx.publisher.seen()
     user_schema = ctx.own_schema_in(timeline)
+    if user_schema is None:
+        user_schema = _schema_as_before(ctx, operation, timeline)
     if user_schema is None:
         user_schema = schema_text(TableState.of(ctx.seams.storage, opened.config, timeline))
     if ctx.keys_agreed and (planned := _as_before(ctx, operation, user_schema)) is not None:
@@ -101,6 +107,22 @@ def write_spec(opened: OpenedTable, ctx: WriterContext, operation: str) -> Write
         whole_numbers=held.whole,
     )
     return spec
+
+
+def _schema_as_before(ctx: WriterContext, operation: str, timeline: ActiveTimeline) -> str | None:
+    """The schema of this operation's latest write, if the newest completed instant is a write with the same.
+
+    That is told by the bytes of its file: among many writers nobody decodes the commits of all others.
+    """
+    before, name = ctx.planned.get(operation), timeline.newest_completed
+    if before is None or not name.endswith(f".{DELTACOMMIT}"):
+        return None
+    try:
+        data = ctx.seams.storage.read(paths.timeline_file(name), max_bytes=TIMELINE_FILE_BYTES_MAX)
+    except (FileNotFoundError, CorruptTable):  # archived since, or damaged, which is told where it is decoded
+        return None
+    other = any(word in data for word in (b"LOG_COMPACT", b"latest_schema"))
+    return before.user_schema if before.user_schema.encode() in data and not other else None
 
 
 def _as_before(ctx: WriterContext, operation: str, user_schema: str) -> WriteSpec | None:

@@ -51,6 +51,7 @@ class Background:
         self._thread: threading.Thread | None = None
         self._woken = threading.Event()
         self._stopped = threading.Event()
+        self._hurried = threading.Event()
 
     def __repr__(self) -> str:
         thread = self._thread
@@ -63,6 +64,7 @@ class Background:
         with self._mutex.held:
             if self._thread is None or not self._thread.is_alive():
                 self._stopped.clear()
+                self._hurried.clear()
                 self._thread = threading.Thread(target=self._run, name="mainstem-services", daemon=True)
                 _known.add(self)
                 self._thread.start()
@@ -83,6 +85,14 @@ class Background:
                 return
             self._stopped.wait(self._every_s)
 
+    def rest(self, seconds: float) -> bool:
+        """Wait, within a round; False as soon as the process ends or ``stop`` is called."""
+        return not _ending.is_set() and not self._hurried.wait(seconds)
+
+    def hurry(self) -> None:
+        """End a ``rest``."""
+        self._hurried.set()
+
     def ended(self, timeout_s: float) -> bool:
         """Whether the thread has nothing left to do, or ends within ``timeout_s``."""
         thread = self._thread
@@ -94,6 +104,7 @@ class Background:
     def stop(self, timeout_s: float | None = LAST_STEP_S) -> bool:
         """End after the current step; False if that takes longer than ``timeout_s``."""
         self._stopped.set()
+        self.hurry()
         self._woken.set()
         thread = self._thread
         if thread is None or thread is threading.current_thread():
@@ -141,6 +152,8 @@ def _stop_all() -> None:
     """
     _ending.set()
     running = list(_known)
+    for background in running:
+        background.hurry()
     graceful = [one for one in running if one.grace_s]
     for _ in range(_GRACE_PARTS):
         graceful = [one for one in graceful if not one.ended(0)]

@@ -12,6 +12,10 @@ for counting names. They are *gentle*, since the writer did not ask for them:
   found nothing to do (another process is at it, or a savepoint holds everything back) or that failed, there
   is a pause of ``FRUITLESS_MS``, twice as long each time up to ``FRUITLESS_MS_MAX``. Commits in the pause
   wake nobody. No wake-up is lost by that: what is due is read off the timeline by every commit.
+- **One process of a machine.** Rounds of several processes would find the same work due at the same moment,
+  load what it needs, and look for what one of them does anyway (``services.claim``). So on a local disk a
+  round is a *turn* (``storage.turns``), which the process keeps, over the pauses, while there is work. The
+  others look again every ``OTHERS_MS``, and run a round all the same if they got none for ``PATIENCE_MS``.
 - **No writer loses.** A compaction that is planned while a bulk insert is in flight may end it, as in Hudi,
   and an overwrite is made again. So none is planned then; the other services do not matter to writers.
 - **Not beside another engine.** Java runs its own services after its commits, and a job of Java's ends with
@@ -56,6 +60,7 @@ from mainstem.options.services import (
 from mainstem.services.background import Background
 from mainstem.services.service_switches import ARCHIVING, CLEANING, COMPACTION, METADATA
 from mainstem.storage import paths
+from mainstem.storage.turns import has_turns, turn
 from mainstem.timeline import compaction_trigger
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.instant import (
@@ -82,6 +87,10 @@ if TYPE_CHECKING:
 PAUSE = 2
 #: the pause after a round that did nothing, or failed
 FRUITLESS_MS, FRUITLESS_MS_MAX = 500.0, 60_000.0
+#: while another process of this machine has the turn: the pause, and how long nothing is done here for that
+OTHERS_MS, PATIENCE_MS = 5_000.0, 60_000.0
+#: a turn is kept over pauses up to this
+KEPT_MS = 5_000.0
 #: how long a round goes on when the process ends
 GRACE_S = 2.0
 #: how many of the newest instants tell whether another engine writes the table
@@ -108,10 +117,22 @@ class Pace:
     fruitless: int = 0
     told: set[str] = field(default_factory=set)
     stranger: str = ""
+    #: since when other processes have had the turn; None if this one had it last
+    others_since_ms: float | None = None
+
+    def left_to_others(self, now_ms: float) -> bool:
+        """Another process has the turn: whether to leave a round to it."""
+        if self.others_since_ms is None:
+            self.others_since_ms = now_ms
+        if now_ms - self.others_since_ms >= PATIENCE_MS:
+            return False
+        self.not_before_ms = now_ms + OTHERS_MS
+        return True
 
     def rest(self, now_ms: float, took_ms: float, *, fruitful: bool) -> None:
         """After a round."""
         pause = PAUSE * took_ms
+        self.others_since_ms = None
         if fruitful:
             self.fruitless = 0
         else:
@@ -137,6 +158,8 @@ class BesideCommits:
         self._refreshes: Refreshes | None = None
         # Loaded by the first commit to a metadata table.
         self._overdue: Overdue | None = None
+        #: what the latest commit saw
+        self._newest: tuple[ActiveTimeline, ActiveTimeline | None] | None = None
         self._background = Background(self._work, grace_s=GRACE_S)
 
     @classmethod
@@ -157,6 +180,7 @@ class BesideCommits:
     def __call__(self, timeline: ActiveTimeline) -> None:
         try:
             own = self._metadata_timeline()
+            self._newest = timeline, own
             if own is not None and self._overdue is not None and self._overdue.find(own):
                 self._tend_metadata()
             elif not self._rests and self._may_be_due(timeline, own):
@@ -213,7 +237,21 @@ class BesideCommits:
     # -- in the thread -----------------------------------------------------------------------------
 
     def _work(self, stopping: Callable[[], bool]) -> bool:
-        """One round; what failed is not repeated before the next commit, which finds it due again."""
+        """Rounds; what failed is not repeated before the next commit, which finds it due again."""
+        storage = self._ctx.seams.storage
+        if not has_turns(storage):
+            self._once(stopping)
+            return False
+        if stopping() or self._rests:
+            return False
+        with turn(storage, paths.FENCE) as ours:
+            if ours or not self._pace.left_to_others(self._ctx.seams.clock.monotonic_ms()):
+                while self._once(stopping) and self._goes_on():
+                    continue
+        return False
+
+    def _once(self, stopping: Callable[[], bool]) -> bool:
+        """One round; whether it came to something."""
         with _turn.held:
             if stopping() or self._rests:
                 return False
@@ -227,7 +265,14 @@ class BesideCommits:
             finally:
                 now = clock.monotonic_ms()
                 self._pace.rest(now, now - began, fruitful=fruitful)
-        return False
+            return fruitful
+
+    def _goes_on(self) -> bool:
+        """Rest, and keep the turn; whether there is more to do after that."""
+        left_ms = self._pace.not_before_ms - self._ctx.seams.clock.monotonic_ms()
+        if left_ms > KEPT_MS or not self._background.rest((max(0.0, left_ms) + 1) / 1000):
+            return False
+        return not self._rests and self._newest is not None and self._may_be_due(*self._newest)
 
     def _round(self, stopping: Callable[[], bool]) -> bool:
         """Whether it came to something."""

@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 
+from mainstem.storage.protocol import Storage
+
 # A journaling file system writes its journal once for all concurrent fsyncs: eight files in sequence cost
 # eight times as much as eight at once.
 _THREADS_MAX = 8
@@ -22,11 +24,11 @@ _threads: list[None] = []
 class _Round:
     """The tasks of one call. Threads other than the caller's count those that they work on."""
 
-    def __init__(self, tasks: Sequence[Callable[[], None]]) -> None:
+    def __init__(self, tasks: Sequence[Callable[[], None]], helpers: int | None = None) -> None:
         self._left = deque(tasks)
         # Half as many threads as tasks: each works on two, as the file system takes the second half while it
         # is still busy with the first.
-        self._helpers = min(_THREADS_MAX, len(tasks) // 2)
+        self._helpers = min(_THREADS_MAX, len(tasks) // 2) if helpers is None else helpers
         self._failures: deque[BaseException] = deque()
         self._guard = threading.Lock()
         self._busy = 0
@@ -64,7 +66,7 @@ class _Round:
         interrupts: list[BaseException] = []
         while True:
             try:
-                self._ask_for_help()
+                self.ask_for_help()
                 self._take()
                 self._wait()
                 break
@@ -75,7 +77,7 @@ class _Round:
         for failure in failures[:1]:
             raise failure
 
-    def _ask_for_help(self) -> None:
+    def ask_for_help(self) -> None:
         while self._helpers and _thread_is_there(self._helpers):
             self._helpers -= 1
             _helped.put(self)
@@ -92,6 +94,28 @@ class _Round:
 def all_at_once(tasks: Sequence[Callable[[], None]]) -> None:
     """Run all tasks, concurrently if there are several; raise the first failure after all have ended."""
     _Round(tasks).run()
+
+
+def begun(task: Callable[[], None]) -> Callable[[], None]:
+    """Start a task in another thread; the function that is returned waits for it, and raises its failure.
+
+    It does the task itself if no thread has taken it yet. It may be called again, with the same result.
+    """
+    only = _Round([task], helpers=1)
+    only.ask_for_help()
+    return only.run
+
+
+def settled_later(storage: Storage, folder: str) -> Callable[[], None]:
+    """Begin to make the names in a folder durable; the function that is returned waits until they are.
+
+    Where the store cannot do that beside other work, they are durable when this returns.
+    """
+    later: Callable[[str], Callable[[], None]] | None = getattr(storage, "settle_later", None)
+    if later is not None:
+        return later(folder)
+    storage.settle([], [folder], durable=True)
+    return lambda: None
 
 
 def _thread_is_there(number: int) -> bool:

@@ -1,8 +1,8 @@
 """Storage on a local POSIX file system: exclusive creation, link-or-fail, fsync of files and folders.
 
-Beyond ``Storage`` it offers what ``storage.links``, ``storage.folders`` and ``storage.maps`` need. The
-guarantees hold on ext4, xfs, btrfs, tmpfs and the like, but not on NFS (see SAFETY.md). Deleting never
-follows symbolic links, and new files are created with O_NOFOLLOW.
+Beyond ``Storage`` it offers what ``storage.links``, ``storage.folders``, ``storage.maps`` and
+``storage.turns`` need. The guarantees hold on ext4, xfs, btrfs, tmpfs and the like, but not on NFS (see
+SAFETY.md). Deleting never follows symbolic links, and new files are created with O_NOFOLLOW.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, TypeVar
 
 from mainstem.errors import CorruptTable
-from mainstem.storage.all_at_once import all_at_once
+from mainstem.forks import told_of_forks
+from mainstem.storage.all_at_once import all_at_once, begun
 from mainstem.storage.links import NotDurable
 from mainstem.storage.location import Location
 from mainstem.storage.one_by_one import create_each, delete_each
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     import pyarrow as pa
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]  # a module elsewhere
 
 Result = TypeVar("Result")
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -105,6 +111,33 @@ class LocalUpload:
             os.close(fd)
 
 
+class _Turn:
+    """A folder's OS lock, which this process has or has not. A forked child never has it."""
+
+    def __init__(self, full: str) -> None:
+        self._fds = [os.open(full, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
+        told_of_forks(self)
+
+    def taken(self) -> bool:
+        """Whether nobody else has it; also where there are no OS locks."""
+        if fcntl is None:
+            return True
+        try:
+            fcntl.flock(self._fds[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            return error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
+        return True
+
+    def after_fork(self) -> None:
+        """In a forked child: an open descriptor would keep the lock after its parent."""
+        self.end()
+
+    def end(self) -> None:
+        """Give it back."""
+        with suppress(IndexError):
+            os.close(self._fds.pop())
+
+
 class LocalStorage:
     """``Storage`` below one folder.
 
@@ -133,6 +166,19 @@ class LocalStorage:
             yield
         finally:
             self._asked.remove(asked)
+
+    @contextmanager
+    def turn(self, folder: str) -> Iterator[bool]:
+        """See ``storage.turns``."""
+        try:
+            turn = _Turn(self._full(folder))
+        except OSError:  # the folder is not there
+            yield True
+            return
+        try:
+            yield turn.taken()
+        finally:
+            turn.end()
 
     @property
     def location(self) -> Location:
@@ -331,6 +377,10 @@ class LocalStorage:
                     closed.callback(sink.close, durable=False)
             return
         all_at_once([*map(closing, uploads), *map(syncing, folders)])
+
+    def settle_later(self, folder: str) -> Callable[[], None]:
+        """See ``all_at_once.settled_later``."""
+        return begun(lambda: self.sync_folder(folder)) if self._sync else lambda: None
 
     @property
     def width(self) -> int:

@@ -10,6 +10,10 @@ one is made: then, in this order, the file that tells the kind, one with the lin
 name that turns out to be another (it was taken, or the file got too large) is put into a further one first.
 They hold bytes, which a crash of the machine must not take while the files' names stay; so they are durable
 before that. Four fsyncs cost as much as some dozens of empty files.
+
+Where there are hard links, the markers of a transaction in one folder are names of one empty file. A file
+system makes a name much faster than a file, and without a journal (ext4) it makes files the slower the more
+were removed in the last minutes.
 """
 
 from __future__ import annotations
@@ -35,7 +39,7 @@ from mainstem.options.writing import HEARTBEAT_MS
 from mainstem.publish.staging import create_once
 from mainstem.storage import paths
 from mainstem.storage.folders import make_folder
-from mainstem.storage.links import has_links
+from mainstem.storage.links import has_links, links
 from mainstem.storage.protocol import Storage, Upload, drop
 from mainstem.storage.side_by_side import side_by_side
 from mainstem.storage.swaps import has_swaps
@@ -95,6 +99,8 @@ class BucketAppender:
         #: markers of the files opened so far; the first ``_marked`` of them are there
         self.markers: list[str] = []
         self._marked = 0
+        #: folder -> a marker of this appender in it: further ones are names of the same empty file
+        self._linked: dict[str, str] = {}
         #: the first batch is the only one
         self.at_once = False
         #: where markers are lines of files: those that are there
@@ -104,6 +110,8 @@ class BucketAppender:
         self._surely_alive = surely_alive
         #: called once before the first data file is made, perhaps in another thread
         self.before_files: Callable[[], None] | None = None
+        #: waits until the instant is durable on the timeline; called once before anything of it is made
+        self.begun: Callable[[], None] | None = None
         self._placed: dict[str, bool] = {}
         self.rows = 0
         #: path -> rows of all data blocks of a log file, for the commit's metadata; small transactions only
@@ -230,6 +238,7 @@ class BucketAppender:
 
     def _open_file(self, partition: str, name: str) -> Upload:
         """A new data file. Raises ``FileExistsError`` if the name is taken."""
+        self._wait_for_begin()
         self._ensure_partition(partition)
         # The marker first: a file without one survives Java's rollback and comes back later.
         self._mark(partition, name)
@@ -237,11 +246,20 @@ class BucketAppender:
         self._folders.add(partition)
         return sink
 
+    def _wait_for_begin(self) -> None:
+        if self.begun is not None:
+            self.begun()
+            self.begun = None
+
     def _mark(self, partition: str, name: str) -> None:
         if self._lines is None:
             self.markers.append(paths.marker(self._spec.instant, partition, name))
             if not has_swaps(self._storage):
-                self._put_markers()
+                try:
+                    self._put_markers()
+                except FileExistsError:  # another attempt's: put no more
+                    self._marked = len(self.markers)
+                    raise
         elif (line := paths.marker_line(partition, name)) not in self._lines:
             self._put_lines([line])
 
@@ -250,6 +268,7 @@ class BucketAppender:
         together = self.at_once and not self.markers and len(places) >= TOGETHER_MIN
         if not together or not (has_links(self._storage) or has_swaps(self._storage)):
             return  # Java itself has none together on HDFS
+        self._wait_for_begin()
         if self.before_files is not None:
             self.before_files()
             self.before_files = None
@@ -281,7 +300,19 @@ class BucketAppender:
         self._marked = len(self.markers)
 
     def _put_marker(self, path: str) -> None:
+        folder = path.rpartition("/")[0]
+        first = self._linked.get(folder)
+        if first is not None:
+            try:
+                links(self._storage).link(first, path)
+                return
+            except FileExistsError:
+                raise
+            except OSError:  # a rollback removed the first one, or it has as many names as a file may
+                del self._linked[folder]
         self._storage.put_new(path, b"", durable=False)
+        if has_links(self._storage):
+            self._linked[folder] = path
 
     def _ensure_partition(self, partition: str) -> None:
         if partition in self._folders:

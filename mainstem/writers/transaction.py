@@ -28,7 +28,7 @@ turn it is, stands in ``writers/transaction_turns.py``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -54,6 +54,7 @@ from mainstem.options import WRITER_NAME
 from mainstem.publish.publisher import Held, Published, Section, quietly
 from mainstem.publish.staging import begin, delete_quietly
 from mainstem.storage import paths
+from mainstem.storage.all_at_once import settled_later
 from mainstem.storage.links import has_links
 from mainstem.storage.swaps import has_swaps
 from mainstem.timeline.commit_metadata import WriteStat, encode_commit
@@ -204,6 +205,8 @@ class Transaction:
         self._at_once = at_once
         #: its inflight file, path and content, until it is put
         self._inflight: tuple[str, bytes] | None = None
+        #: waits until its requested and inflight file are durable
+        self._durable: Callable[[], None] | None = None
         #: when its begin started, in milliseconds of this process's monotonic clock
         self._begun_ms = float("-inf")
         #: no other writer completed anything since the write was planned, as seen under the lock
@@ -318,7 +321,10 @@ class Transaction:
             self._inflight = (paths.timeline_file(f"{time}.{DELTACOMMIT}.{INFLIGHT}"), inflight)
             if not (self._at_once and has_swaps(storage) and self._spec.operation not in OF_BASE_FILES):
                 self._put_inflight()
-                storage.settle([], [paths.TIMELINE], durable=True)
+                # Of one batch the first data file is made when its rows are encoded, which takes as long.
+                self._durable = settled_later(storage, paths.TIMELINE)
+                if not self._at_once:
+                    self._durable()
         except OSError as error:
             # An instant without content and heartbeat may stay: it is rolled back lazily.
             beats.stop(time) if time else None
@@ -502,6 +508,11 @@ class Transaction:
                     storage, self._spec, token, ctx.known_buckets, known, self._surely_alive
                 )
                 self._appender.at_once = self._at_once and self._spec.operation not in OF_BASE_FILES
+            if self._durable is not None:
+                if type(self._appender) is BucketAppender:
+                    self._appender.begun = self._durable
+                else:
+                    self._durable()
             if self._inflight is not None:
                 self._appender.before_files = self._put_inflight
         return self._appender
@@ -838,6 +849,8 @@ class Transaction:
 
     def _publish_completed(self, stats: list[WriteStat], rows: int) -> Outcome:
         self._may_be_completed = True
+        if self._durable is not None:
+            self._durable()
         # 1. Note the write, so that a restarted stream finds it if it becomes visible.
         if self._guard is not None:
             self._ctx.guards.announce(self._guard, self.instant)

@@ -15,6 +15,8 @@ import pytest
 
 import mainstem
 from mainstem.api.real_seams import fence_of
+from mainstem.errors import CorruptTable
+from mainstem.metadata.metadata_table import MetadataTable
 from mainstem.publish.publisher import Publisher
 from mainstem.services.metadata import metadata_compaction
 from mainstem.services.metadata import metadata_compaction_at_once as at_once
@@ -122,6 +124,37 @@ def test_a_round_that_another_one_overtook_publishes_nothing(table, monkeypatch)
     assert run(table, if_due=False) == []
     assert len(compactions(table)) == 1
     check(table)
+
+
+def while_read(monkeypatch: pytest.MonkeyPatch, then) -> None:
+    """``then`` runs once, when the schema of the files to merge was read and their rows were not."""
+
+    def slowly(self, found):
+        if waiting:
+            waiting.pop()()
+        return real(self, found)
+
+    real, waiting = MetadataTable.slice_rows, [then]
+    monkeypatch.setattr(MetadataTable, "slice_rows", slowly)
+
+
+def test_a_round_whose_index_is_dropped_while_it_reads_publishes_nothing(table, monkeypatch) -> None:
+    again(table.path).indexes.create("column_stats")
+    commit(again(table.path), 1)
+    while_read(monkeypatch, lambda: again(table.path).indexes.drop("column_stats"))
+    assert run(table, if_due=False) == []
+    assert compactions(table) == []
+    check(table)
+
+
+def test_a_round_that_misses_a_file_of_an_index_that_is_there_says_so(table, monkeypatch) -> None:
+    def lose() -> None:
+        for file in Path(table.path, paths.METADATA, "files").glob(".files-*.log.*"):
+            file.unlink()
+
+    while_read(monkeypatch, lose)
+    with pytest.raises(CorruptTable, match="a file is gone"):
+        run(table, if_due=False)
 
 
 def dying(table: mainstem.Table, at: int, after: bool) -> bool:

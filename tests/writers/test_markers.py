@@ -8,6 +8,7 @@ Java finds is modelled after ``MarkerBasedRollbackUtils``: lines of files, if a 
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from contextlib import suppress
@@ -20,6 +21,7 @@ import pytest
 import mainstem
 from mainstem.api.table import Table
 from mainstem.storage import paths
+from mainstem.storage.local import LocalStorage
 from mainstem.writers import append
 from tests.storage.counted_calls import counted_table
 from tests.storage.steps import CHANGES, Proxy
@@ -64,7 +66,11 @@ def java_finds(base: Path, instant: str) -> set[str]:
 
 
 def marker_puts(calls: list[tuple[str, str, bool]]) -> list[str]:
-    return [path for name, path, _ in calls if name == "put_new" and path.startswith(f"{paths.TEMP}/")]
+    """Paths of markers that were made as files, and the path of one for each further name that it got."""
+    return [path for name, path, _ in calls if name in MAKING and path.startswith(f"{paths.TEMP}/")]
+
+
+MAKING = ("put_new", "link")
 
 
 def test_an_upsert_of_many_files_puts_their_markers_together_and_removes_them(tmp_path: Path) -> None:
@@ -94,6 +100,56 @@ def test_a_transaction_that_learns_its_files_one_after_another_has_a_marker_for_
         assert of_instant(base, instant) == java_finds(base, instant)
         assert len(marker_puts(store.calls)) == len(java_finds(base, instant)) == 200
         txn.commit()
+
+
+def test_markers_in_one_folder_are_names_of_one_empty_file(tmp_path: Path) -> None:
+    table = made(tmp_path / "t", 4)
+    with table.begin() as txn:
+        txn.write(rows(100))
+        markers = list((tmp_path / "t" / paths.marker_folder(txn.instant)).rglob("*.CREATE"))
+        assert len(markers) == 8 and len({file.parent for file in markers}) == 2
+        files = {(file.stat().st_ino, file.stat().st_size) for file in markers}
+        assert len(files) == 2 and {size for _, size in files} == {0}
+
+
+def test_a_file_whose_marker_is_there_gets_another_name(tmp_path: Path, monkeypatch) -> None:
+    def taken(self, path: str, data: object, **named):
+        if path.endswith(".CREATE") and not refused:
+            refused.append(path)
+            raise FileExistsError(path)
+        return put_new(self, path, data, **named)
+
+    refused: list[str] = []
+    put_new = LocalStorage.put_new
+
+    def refusing(self, path: str, data: object, **named):
+        if path in refused:
+            raise FileExistsError(path)
+        return taken(self, path, data, **named)
+
+    monkeypatch.setattr(LocalStorage, "put_new", refusing)
+    table = made(tmp_path / "t", 4)
+    assert table.upsert(rows(100)).files == 8
+    assert len(refused) == 1 and table.scan().to_arrow().num_rows == 100
+
+
+def test_markers_are_files_of_their_own_once_a_file_has_as_many_names_as_it_may(
+    tmp_path: Path, monkeypatch
+) -> None:
+    def full(self, source: str, target: str, **named):
+        if target.startswith(f"{paths.TEMP}/"):
+            raise OSError(errno.EMLINK, os.strerror(errno.EMLINK), source)
+        return link(self, source, target, **named)
+
+    link = LocalStorage.link
+    monkeypatch.setattr(LocalStorage, "link", full)
+    table = made(tmp_path / "t", 4)
+    with table.begin() as txn:
+        txn.write(rows(100))
+        base, instant = tmp_path / "t", txn.instant
+        assert of_instant(base, instant) == java_finds(base, instant)
+        txn.commit()
+    assert table.scan().to_arrow().num_rows == 100
 
 
 def test_a_file_that_gets_another_name_is_marked_before_it_is_made(tmp_path: Path, monkeypatch) -> None:

@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from mainstem.errors import CorruptTable
 from mainstem.metadata.metadata_compaction_plan import before, compacted, earliest_unsure, operations
 from mainstem.metadata.metadata_table import MetadataTable
 from mainstem.metadata.records.record_schema import commit_schema
@@ -142,6 +143,10 @@ class _Execution:
             return self._complete(made)
         except FileNotFoundError:
             return None  # a clean or a drop removed source files, or others completed the plan
+        except CorruptTable:
+            if self._stands():
+                raise
+            return None  # source files were removed while they were read
         finally:
             for _, _, private in numbered:
                 delete_quietly(ctx.seams.storage, private)
@@ -191,9 +196,20 @@ class _Execution:
         if table is None or pending(table.timeline):
             return "no metadata table any more, or a plan: one of this round, perhaps, which was superseded"
         times = {i.requested for timeline in (section.timeline, table.timeline) for i in timeline.instants}
-        if self.time in times or tuple(operations(table, self.time)) != self.operations:
+        if self.time in times or not self._is_of(table):
             return "another round, a drop or a restore was faster"
         return None
+
+    def _stands(self) -> bool:
+        """Whether the files that were merged must still be there: no drop, no other compaction."""
+        table = self.round.look()
+        if table is None or not {o.partition for o in self.operations} <= {*table.partitions}:
+            return False
+        newest = (last_compaction(one.timeline, requested=True) for one in (table, self.table))
+        return len(set(newest)) == 1
+
+    def _is_of(self, table: MetadataTable) -> bool:
+        return tuple(operations(table, self.time)) == self.operations
 
     def _name_files(self, made: Sequence[Made]) -> None:
         storage, folder = self.round.ctx.seams.storage, self.table.folder

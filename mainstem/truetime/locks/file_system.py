@@ -72,6 +72,9 @@ REFRESH_MS_MAX = 20_000
 # The first in the queue polls often, because a commit holds the lock for milliseconds.
 _HEAD_PAUSE_MS = (0.5, 10.0)
 _QUEUE_PAUSE_MS = (1.0, 20.0)
+# A lock file that was just put in place is judged only if it is still there then. Before that, a look at it
+# is one ``stat``.
+_JUDGE_AFTER_MS = 20.0
 # If the first in the queue leaves a free lock for this long, anyone may take it.
 _GRACE_MS = 25.0
 # A removal takes microseconds; one that takes this long was suspended or works on a slow disk.
@@ -502,6 +505,9 @@ class _Waiter:
         self.removal_busy_since_ms: float | None = None
         self.seen: tuple[object, ...] | None = None
         self.seen_since_ms = 0.0
+        # The lock file at the latest look, and when it was judged or first seen.
+        self.looked_at: tuple[int, ...] | None = ()
+        self.looked_ms = 0.0
         self.held_by = "another writer"
 
     def withdraw(self) -> None:
@@ -533,6 +539,9 @@ class _Waiter:
         return pause * (0.5 + self.lock.random.random())
 
     def _try(self) -> FileLease | None:
+        if self._is_as_before():
+            self.free_since_ms = None
+            return None
         self._look_at_queue()
         if not self._look_at_lock():
             self.free_since_ms = None
@@ -541,6 +550,30 @@ class _Waiter:
             self.held_by = "nobody (other writers wait for it too)"
             return None
         return self._link()
+
+    def _is_as_before(self) -> bool:
+        """Whether the lock is held, and nothing more need be looked at now.
+
+        The first look judges the holder. A later holder is judged once it has been there for a while: many
+        waiters that read and judge the file of each holder take the time that the holders need.
+        """
+        try:
+            info = os.stat(self.path, follow_symlinks=False)
+            found: tuple[int, ...] | None = (info.st_dev, info.st_ino, info.st_mtime_ns)
+        except FileNotFoundError:
+            found = None
+        now, before, self.looked_at = self.clock.monotonic_ms(), self.looked_at, found
+        if found is None or before == ():
+            self.looked_ms = now
+            return False
+        if found != before:
+            self.looked_ms = now
+            self._look_at_queue()
+            return True
+        if now - self.looked_ms < _JUDGE_AFTER_MS:
+            return True
+        self.looked_ms = now
+        return False
 
     # The queue serves fairness, not safety.
 
