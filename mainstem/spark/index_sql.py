@@ -1,4 +1,4 @@
-"""``sql``: executes Hudi's index statements in Spark SQL while writers run; passes all others to Spark.
+"""Hudi's index statements in Spark SQL, executed while writers run.
 
 Spark resolves table names (by its catalog, or the plan of a temporary view). If the table does not belong to
 this source, or Spark cannot resolve it, the statement goes to Spark.
@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mainstem.api.given_options import shared_location
@@ -31,10 +30,9 @@ from mainstem.metadata.metadata_partitions import (
 )
 from mainstem.services.progress import Progress
 from mainstem.spark.in_tasks import driver_context
-from mainstem.spark.index_syntax import CREATE, DROP, REBUILD, REFRESH, SHOW, IndexStatement, parse, place
+from mainstem.spark.index_syntax import CREATE, DROP, REBUILD, REFRESH, SHOW, IndexStatement, place
 from mainstem.spark.indexes import create_index, refresh_index, reindex
 from mainstem.spark.session_options import location_in
-from mainstem.spark.vector_sql import calls_in, searched
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,36 +43,22 @@ _VECTOR_KINDS = (VECTOR, "vector_index")
 _EXPRESSION_KINDS = ("expr", "expr_index", "expression_index")
 
 
-def sql(
+def indexed(
     spark: SparkSession,
-    statement: str,
-    *,
-    properties: Mapping[str, object] | None = None,
-    progress: Progress | None = None,
-    **arguments: Any,
-) -> DataFrame:
-    """``spark.sql`` plus Hudi's index statements (CREATE, DROP and REFRESH INDEX, REINDEX, SHOW INDEXES) and
-    its table functions ``hudi_vector_search`` and ``hudi_vector_search_batch`` (``vector_sql``).
-
-    The table of an index statement is mainstem.`/path`, a table of the session's catalog, or a temporary view
-    of this source. ``properties`` are those of ``open_table``; ``progress`` is called during builds
-    (``create_index``). SHOW INDEXES returns the columns ``index_name``, ``index_type``, ``col_name`` (as in
-    Hudi) and ``state``; other index statements return an empty DataFrame. Any other statement goes unchanged
-    to ``spark.sql``, with ``arguments``. Raises ``Invalid`` with line and column of the mistake, and whatever
-    ``Table.create_index``, ``drop_index`` and ``reindex`` raise.
-    """
-    found = parse(statement)
-    if found is None and (calls := calls_in(statement)):
-        where = partial(table_path, spark)
-        return searched(spark, statement, calls, where, dict(properties or {}), arguments)
-    path = None if found is None else _path(spark, found)
-    if found is None or path is None:
-        return spark.sql(statement, **arguments)
+    found: IndexStatement,
+    properties: Mapping[str, object],
+    progress: Progress | None,
+    arguments: Mapping[str, Any],
+) -> DataFrame | None:
+    """Carries out an index statement; None if its table is not of this source. ``sql`` tells the answers."""
+    path = _path(spark, found)
+    if path is None:
+        return None
     if found.problem is not None:
         raise found.problem
     if arguments:
         raise Invalid(f"{found.verb} has no parameters; {', '.join(arguments)} given ({found.place('verb')})")
-    return _carry_out(spark, found, path, dict(properties or {}), progress)
+    return _carry_out(spark, found, path, dict(properties), progress)
 
 
 def _carry_out(

@@ -19,6 +19,7 @@ from mainstem.options.engines import (
     DRIVER_ROWS,
     GUARD,
     IDENTIFIER,
+    MERGE_PARTIAL,
     OPERATION,
     ORDINAL,
     OVERWRITE_MODE,
@@ -54,7 +55,7 @@ _OF_WRITE = "partitionoverwritemode"
 _SPARK_OWN = ("path", "checkpointlocation", "queryname", "outputmode", "trigger", "mode", _OF_WRITE)
 _STREAM = (IDENTIFIER, ORDINAL, BATCH_ID, GUARD, RETRY_COUNT, RETRY_MS)
 _WAYS = (DRIVER_ROWS, DRIVER_BYTES, SHUFFLE)
-_KNOWN = (*_SPARK_OWN, *_STREAM, *_WAYS, OPERATION, OVERWRITE_MODE, PARTITIONS_TO_DELETE)
+_KNOWN = (*_SPARK_OWN, *_STREAM, *_WAYS, OPERATION, OVERWRITE_MODE, PARTITIONS_TO_DELETE, MERGE_PARTIAL)
 
 COLUMNS = "columns"
 FILTER = "filter"

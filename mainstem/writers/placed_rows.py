@@ -24,7 +24,7 @@ more, ``place_again`` ends as ``KeyTaken``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
 from uuid import UUID
@@ -48,7 +48,7 @@ from mainstem.writers.append import BucketAppender, OpenLog
 from mainstem.writers.bulk_insert import BaseFileStat, BulkInserter
 from mainstem.writers.encode_rows import BucketEncoder, Place, Placed, Slab
 from mainstem.writers.row_order import stable_order
-from mainstem.writers.write_spec import DELETE, WriteSpec
+from mainstem.writers.write_spec import DELETES, MERGE_ROWS, WriteSpec
 
 _KEY, _PARTITION, _FILE = META_FIELDS[2:5]
 #: the bucket of rows whose keys lie nowhere
@@ -302,14 +302,17 @@ class PlacingAppender(BulkInserter):
         if part.deleted is not None:
             gone = pa.array(part.deleted)
             self._gone.append((place[0], part.rows.filter(gone), part.keys.filter(gone)))
-        if part.deleted is None or not self._only_deletes:
-            count = part.rows.num_rows
+            if self._spec.operation == MERGE_ROWS:  # a mark is no column: nothing would tell them later
+                kept = pa.array(~part.deleted)
+                part = replace(part, rows=part.rows.filter(kept), keys=part.keys.filter(kept), deleted=None)
+        count = part.rows.num_rows
+        if count and (part.deleted is None or not self._only_deletes):
             named = self._encoder.with_meta([place], [""], [0, count], part.rows, part.keys)
             self._waiting.setdefault(place, []).append(named)
 
     @property
     def _only_deletes(self) -> bool:
-        return self._spec.operation == DELETE
+        return self._spec.operation in DELETES
 
     # -- new file groups ---------------------------------------------------------------------------
 

@@ -89,7 +89,7 @@ from mainstem.writers.transaction_schema import (
     with_schema,
 )
 from mainstem.writers.transaction_turns import Turns
-from mainstem.writers.write_spec import BULK_INSERT, DELETE, OF_BASE_FILES, OVERWRITES, UPSERT, WriteSpec
+from mainstem.writers.write_spec import BULK_INSERT, DELETES, OF_BASE_FILES, OVERWRITES, UPSERT, WriteSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -336,7 +336,7 @@ class Transaction:
         never committed."""
         rules = self._spec.rules
         flags = {DELETED_COLUMN, OPERATION_COLUMN, *filter(None, [rules.delete_field])}
-        tables = stream.tables(() if self._spec.operation == DELETE else flags)
+        tables = stream.tables(() if self._spec.operation in DELETES else flags)
         rows = 0
         while True:
             try:

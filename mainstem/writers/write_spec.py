@@ -20,6 +20,15 @@ UPDATE_COLUMNS = "update_columns"
 INSERT_OVERWRITE = "insert_overwrite"
 INSERT_OVERWRITE_TABLE = "insert_overwrite_table"
 DELETE_PARTITION = "delete_partition"
+#: deletes of rows that were read: each keeps the ordering value of its row
+DELETE_ROWS = "delete_rows"
+#: rows, and deletes of rows that were read, which ``DELETE_MARK`` marks, in one commit
+MERGE_ROWS = "merge_rows"
+
+#: column of booleans of ``MERGE_ROWS``, which is no column of the table
+DELETE_MARK = "_mainstem_deleted"
+#: operations of which every row is a delete
+DELETES = frozenset((DELETE, DELETE_ROWS))
 
 #: operations that put a new base file into every file group of partitions (``writers.overwriting``)
 OVERWRITES = frozenset((INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE, DELETE_PARTITION))
