@@ -32,6 +32,7 @@ from mainstem.services.progress import Progress
 from mainstem.spark.in_tasks import driver_context
 from mainstem.spark.index_syntax import CREATE, DROP, REBUILD, REFRESH, SHOW, IndexStatement, place
 from mainstem.spark.indexes import create_index, refresh_index, reindex
+from mainstem.spark.options import PARTS_OF_TABLE
 from mainstem.spark.session_options import location_in
 
 if TYPE_CHECKING:
@@ -243,11 +244,9 @@ def table_path(spark: SparkSession, parts: Sequence[str], what: str) -> str | No
     name = _quoted(parts)
     if not spark.catalog.tableExists(name):
         return None
-    state = spark._jsparkSession.sessionState()
-    if len(parts) <= 2:
-        identifier = state.sqlParser().parseTableIdentifier(name)
-        if not state.catalog().isTempView(identifier):
-            return _catalogued(state.catalog(), identifier)
+    if len(parts) <= 2 and not is_view(spark, parts):
+        state = spark._jsparkSession.sessionState()
+        return _catalogued(state.catalog(), state.sqlParser().parseTableIdentifier(name))
     return _viewed(spark.table(name)._jdf.queryExecution().analyzed())
 
 
@@ -264,14 +263,49 @@ def _catalogued(catalog: Any, identifier: Any) -> str | None:
     return shared_location(scheme + uri.getPath()).base
 
 
+def is_view(spark: SparkSession, parts: Sequence[str]) -> bool:
+    """Whether this is the name of a temporary view."""
+    if len(parts) > 2:
+        return False
+    state = spark._jsparkSession.sessionState()
+    return bool(state.catalog().isTempView(state.sqlParser().parseTableIdentifier(_quoted(parts))))
+
+
+def options_of(spark: SparkSession, parts: Sequence[str]) -> dict[str, str]:
+    """The options of a temporary view of a table of this source, without its path; of other names none.
+
+    Raises ``Invalid`` for a view that shows a part of its table, or another time: a statement that changes
+    the table would go by that.
+    """
+    if not is_view(spark, parts):
+        return {}
+    relation = _relation(spark.table(_quoted(parts))._jdf.queryExecution().analyzed())
+    if relation is None:
+        return {}
+    found = {name: relation.options().get(name) for name in relation.options().keySet()}
+    partial = sorted(name for name in found if name in {option.lower() for option in PARTS_OF_TABLE})
+    if partial:
+        raise Invalid(
+            f"the view {'.'.join(parts)} has {', '.join(partial)}: it shows not all of its table as it is."
+            " Name the table by its path, or make a view without"
+        )
+    return {name: text for name, text in found.items() if name != "path"}
+
+
 def _viewed(plan: Any) -> str | None:
     """Base path of the table that a temporary view shows unchanged; None for other views."""
+    relation = _relation(plan)
+    path = None if relation is None else relation.options().get("path")
+    return None if path is None else shared_location(path).base
+
+
+def _relation(plan: Any) -> Any:
+    """This source's relation in the plan of a temporary view that shows it unchanged; None for others."""
     while plan.children().size() == 1 and plan.nodeName() in ("SubqueryAlias", "View"):
         plan = plan.children().apply(0)
     if plan.nodeName() != "DataSourceV2Relation" or plan.table().name().lower() not in _SOURCES:
         return None
-    path = plan.options().get("path")
-    return None if path is None else shared_location(path).base
+    return plan
 
 
 # -- answers -----------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ def needs(query: DataFrame, table: DataFrame) -> Needs:
     """What ``query`` needs of ``table``, a ``stand_in`` within it."""
     there = {
         attribute.exprId().id(): attribute.name()
-        for attribute in _items(table._jdf.queryExecution().analyzed().output())
+        for attribute in items(table._jdf.queryExecution().analyzed().output())
     }
     names = set(there.values())
     wanted: set[str] = set()
@@ -51,7 +51,7 @@ def needs(query: DataFrame, table: DataFrame) -> Needs:
     for node, above in _nodes(optimized, None):
         if node.nodeName() != _LEAF:
             continue
-        output = {a.exprId().id(): a.name() for a in _items(node.output())}
+        output = {a.exprId().id(): a.name() for a in items(node.output())}
         if list(output.values()) != list(there.values()):
             continue
         wanted |= _used(optimized, output)
@@ -69,11 +69,11 @@ def _used(plan: Any, output: dict[int, str]) -> set[str]:
     for node, _ in _nodes(plan, None):
         if node.nodeName() == _LEAF:
             continue
-        for attribute in _items(node.references().toSeq()):
+        for attribute in items(node.references().toSeq()):
             name = output.get(attribute.exprId().id())
             if name is not None:
                 found.add(name)
-    for attribute in _items(plan.output()):
+    for attribute in items(plan.output()):
         name = output.get(attribute.exprId().id())
         if name is not None:
             found.add(name)
@@ -83,13 +83,14 @@ def _used(plan: Any, output: dict[int, str]) -> set[str]:
 def _nodes(plan: Any, above: Any) -> Iterator[tuple[Any, Any]]:
     """Every node below a plan, with the one above it; plans of subqueries too."""
     yield plan, above
-    for child in _items(plan.children()):
+    for child in items(plan.children()):
         yield from _nodes(child, plan)
-    for inner in _items(plan.subqueries()):
+    for inner in items(plan.subqueries()):
         yield from _nodes(inner, None)
 
 
-def _items(sequence: Any) -> Iterator[Any]:
+def items(sequence: Any) -> Iterator[Any]:
+    """The items of a Scala sequence."""
     for number in range(sequence.size()):
         yield sequence.apply(number)
 
@@ -116,7 +117,7 @@ def _said(condition: Any, output: dict[int, str]) -> str | None:
     if kind in _COMPARED:
         return _comparison(condition, output, _COMPARED[kind])
     if kind == "In":
-        values = [_value(one) for one in _items(condition.list())]
+        values = [_value(one) for one in items(condition.list())]
         return _among(_column(condition.value(), output), values)
     return None
 

@@ -51,6 +51,7 @@ from mainstem.spark.row_syntax import (
 )
 from mainstem.spark.session_options import session_options
 from mainstem.spark.sink import write_statement
+from mainstem.spark.stored_values import Storing
 from mainstem.spark.types import spark_schema
 from mainstem.writers.outcome import Outcome
 from mainstem.writers.write_spec import DELETE_ROWS, MERGE_ROWS
@@ -242,9 +243,7 @@ class _Plan:
         return name
 
     def _alike(self, one: str, other: str) -> bool:
-        if str(self.spark.conf.get("spark.sql.caseSensitive")).lower() == "true":
-            return one == other
-        return one.lower() == other.lower()
+        return self._storing.alike(one, other)
 
     def _star(self) -> dict[str, _Given]:
         """Every column from the source's column of its name (Spark's UPDATE SET * and INSERT *)."""
@@ -259,7 +258,7 @@ class _Plan:
         text, view = self._query()
         schema = spark_schema(self.table.scan().schema)
         guess = stand_in(self.spark, schema)
-        moment = _moment(self.table)
+        moment = newest_moment(self.table)
         with _viewed(self.spark, view, guess):
             wanted = needs(self._acted(self.spark.sql(text, **arguments)), guess)
         if moment is None:
@@ -433,27 +432,11 @@ class _Plan:
         from pyspark.sql import functions as F
 
         found, wanted = query.schema[value].dataType, self.schema[name].dataType
-        column = F.col(value)
-        if found == wanted:
-            return column
-        policy = str(self.spark.conf.get("spark.sql.storeAssignmentPolicy")).upper()
-        jvm, parse = self.spark._jvm, self.spark._jsparkSession.parseDataType
-        assert jvm is not None
-        cast = jvm.org.apache.spark.sql.catalyst.expressions.Cast
-        types = parse(found.json()), parse(wanted.json())
-        fits = cast.canANSIStoreAssign(*types) if policy != "STRICT" else cast.canUpCast(*types)
-        if policy != "LEGACY" and not fits:
-            raise Invalid(
-                f"{self.statement.verb}: a value of type {found.simpleString()} is assigned to"
-                f" {name!r}, which is {wanted.simpleString()}: cast it"
-                f" (spark.sql.storeAssignmentPolicy is {policy})",
-                table=self.table.path,
-            )
-        stored = column.cast(wanted)
-        if policy == "LEGACY" or str(self.spark.conf.get("spark.sql.ansi.enabled")).lower() == "true":
-            return stored
-        message = F.lit(f"{self.statement.verb}: a value does not fit into {name} {wanted.simpleString()}")
-        return F.when(column.isNotNull() & stored.isNull(), F.raise_error(message)).otherwise(stored)
+        return self._storing(F.col(value), found, wanted, name)
+
+    @property
+    def _storing(self) -> Storing:
+        return Storing(self.spark, self.statement.verb, self.table.path)
 
     # -- inserts of keys that are there ----------------------------------------------------------------
 
@@ -503,7 +486,7 @@ class _Plan:
         """The rows, with the action of inserts whose key the table has."""
         from pyspark.sql import functions as F
 
-        moment = _moment(self.table)
+        moment = newest_moment(self.table)
         if moment is None:
             return found
         names = [n for n in self.key if not self._global or n in self.table.config.record_key]
@@ -538,7 +521,7 @@ def _user_schema(table: Table) -> str:
     return schema_text(TableState.load(table.opened.seams.storage, table.config))
 
 
-def _moment(table: Table) -> str | None:
+def newest_moment(table: Table) -> str | None:
     """The completion time as of which a statement reads; None before the first commit."""
     state = TableState.load(table.opened.seams.storage, table.config)
     return max((one.completion for one in state.timeline.completed if one.completion), default=None)
