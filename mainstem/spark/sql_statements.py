@@ -14,10 +14,13 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
+from mainstem.api.job_table import exists, open_or_create
 from mainstem.api.table import Table, open_table
 from mainstem.errors import Invalid
 from mainstem.services.progress import Progress
-from mainstem.spark import insert_statements, procedures, row_statements
+from mainstem.spark import insert_statements, procedures, row_statements, table_statements
 from mainstem.spark.in_tasks import driver_context
 from mainstem.spark.index_sql import indexed, options_of, table_path
 from mainstem.spark.index_syntax import parse
@@ -51,6 +54,7 @@ def sql(
     - INSERT INTO, INSERT OVERWRITE, TRUNCATE TABLE: one commit, and the same answer.
     - Queries: tables by path and of the catalog, TIMESTAMP AS OF and VERSION AS OF, and the table functions
       ``hudi_query_timeline``, ``hudi_filesystem_view`` and ``hudi_table_changes``.
+    - CREATE TABLE ... USING hudi, also AS SELECT, SHOW PARTITIONS, ALTER TABLE ... DROP PARTITION.
     - CALL of Hudi's procedures that have a counterpart (``procedures``), with Hudi's result columns.
     - CREATE, DROP and REFRESH INDEX, REINDEX, SHOW INDEXES. SHOW INDEXES returns the columns ``index_name``,
       ``index_type``, ``col_name`` (as in Hudi) and ``state``; the others return an empty DataFrame.
@@ -93,6 +97,8 @@ def _parsed(
         node = plan.children().apply(0) if plan.nodeName() == "UnresolvedWith" else plan
         if node.nodeName() == "Call":
             return procedures.call(spark, node, text, partial(_where, spark, "CALL"), properties, given)
+        if node.nodeName() in ("CreateTable", "CreateTableAsSelect") and table_statements.is_ours(node):
+            return _created(spark, plan, text, given)
         run = _STATEMENTS.get(node.nodeName())
         if run is None:
             where = partial(_where, spark, "a query")
@@ -103,7 +109,10 @@ def _parsed(
         if path is None:
             return None
         properties = {**options_of(spark, parts), **properties}
-        outcome = run(_Statement(spark, text, plan, path, properties, given))
+        found = _Statement(spark, text, plan, path, properties, given)
+        if node.nodeName() == "ShowPartitions" and not node.pattern().isDefined():
+            return table_statements.show_partitions(spark, found.table)
+        outcome = run(found)
         return None if outcome is None else _told(spark, outcome)
 
 
@@ -167,7 +176,9 @@ class _Statement:
         """The table, opened with the options."""
         below = session_options(self.spark)
         options = WriteOptions.parse(dict(self.properties), path=self.path, below=below)
-        return open_table(options.location, {**options.table, **options.passed})
+        if not exists(options.location):
+            raise Invalid("there is no table", table=options.location.base)
+        return open_or_create(options, pa.schema([]), by_driver=True)
 
 
 def _changed(one: _Statement) -> Outcome | None:
@@ -189,7 +200,27 @@ def _truncated(one: _Statement) -> Outcome | None:
     return insert_statements.truncate(one.plan, one.table)
 
 
+def _created(
+    spark: SparkSession, plan: Any, text: str, arguments: Mapping[str, Any]
+) -> DataFrame | None:
+    where = partial(_where, spark, "a query")
+    with replaced(spark, plan, text, where, FUNCTIONS, arguments) as changed:
+        again = plan if changed == text else _plan(spark, changed)
+        outcome = table_statements.create(spark, again, changed, arguments)
+        return None if outcome is None else _told(spark, outcome)
+
+
+def _parts_dropped(one: _Statement) -> Outcome | None:
+    return table_statements.drop_partitions(one.plan, one.table)
+
+
+def _no_change(one: _Statement) -> Outcome | None:
+    """SHOW PARTITIONS with a pattern, which Spark answers."""
+    return None
+
+
 _STATEMENTS = {
+    "DropPartitions": _parts_dropped, "ShowPartitions": _no_change,
     "DeleteFromTable": _changed, "UpdateTable": _changed, "MergeIntoTable": _changed,
     "InsertIntoStatement": _inserted, "TruncateTable": _truncated, "TruncatePartition": _truncated,
 }  # fmt: skip

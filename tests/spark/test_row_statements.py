@@ -237,6 +237,18 @@ def test_where_rows_merge_by_columns_an_update_leaves_other_columns_to_others(
     assert (1, "theirs", 8.0) in _rows(tmp_path, "id", "name", "price")
 
 
+def test_a_statement_of_a_micro_batch_that_is_replayed_changes_rows_once(spark: SparkSession, tmp_path: Path):
+    _table(tmp_path)
+    given = {
+        "hoodie.datasource.write.streaming.checkpoint.identifier": "prices",
+        "hoodie.mainstem.stream.batch.id": "7", "hoodie.mainstem.stream.ordinal": "0",
+    }  # fmt: skip
+    text = f"UPDATE {_in(tmp_path)} SET price = price + 1 WHERE id = 1"
+    first, again = (ms.sql(spark, text, properties=given).collect()[0] for _ in range(2))
+    assert (first.num_affected_rows, again.num_affected_rows) == (1, 0) and first.instant == again.instant
+    assert (1, 2.0) in _rows(tmp_path, "id", "price")
+
+
 # -- what is refused ---------------------------------------------------------------------------------------
 
 _ON = "ON t.id = s.id"
