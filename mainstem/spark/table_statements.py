@@ -63,9 +63,15 @@ def create(spark: SparkSession, plan: Any, text: str, arguments: Mapping[str, An
     query = _query(spark, plan, text, arguments)
     schema = _columns(spark, plan) if query is None else query.schema
     location = spec.location().get() if spec.location().isDefined() else _default(spark, name)
-    options = _options(plan, parts[-1])
-    path = shared_location(location, options, session_options(spark)).base
-    parsed = WriteOptions.parse(options, path=path, below=session_options(spark))
+    options, below = _options(plan), session_options(spark)
+    place = shared_location(location, options, below)
+    path, there = place.base, exists(place)
+    if not there:
+        if RECORD_KEY_FIELDS not in options:
+            raise Invalid("CREATE TABLE: TBLPROPERTIES has no primaryKey, which tells rows apart", table=path)
+        partitioned = {str(HIVE_STYLE): "true"} if PARTITION_FIELDS in options else {}
+        options = {str(TABLE_NAME): parts[-1], **partitioned, **options}
+    parsed = WriteOptions.parse(options, path=path, below=below)
     if schema.fields or query is not None:
         table = open_or_create(parsed, arrow_schema(schema), by_driver=True)
         missing = [column for column in schema.names if column not in table.schema.names]
@@ -73,7 +79,7 @@ def create(spark: SparkSession, plan: Any, text: str, arguments: Mapping[str, An
             raise Invalid(
                 f"CREATE TABLE: the table that is there has no column {', '.join(missing)}", table=path
             )
-    elif not exists(parsed.location):
+    elif not there:
         raise Invalid("CREATE TABLE: there is no table yet; name its columns", table=path)
     else:
         table = open_or_create(parsed, pa.schema([]), by_driver=True)
@@ -114,13 +120,13 @@ def _default(spark: SparkSession, name: str) -> str:
     return str(path.getPath()) if path.getScheme() in (None, "file") else str(path.toString())
 
 
-def _options(plan: Any, name: str) -> dict[str, str]:
-    """The options of a new table, from its properties, its OPTIONS and PARTITIONED BY."""
+def _options(plan: Any) -> dict[str, str]:
+    """The options of a table, from its properties, its OPTIONS and PARTITIONED BY."""
     spec = plan.tableSpec()
     given = {pair._1(): pair._2() for pair in items(spec.properties().toSeq())}
     for pair in items(spec.optionExpression().options()):
         given.setdefault(pair._1(), pair._2().value().toString())
-    found: dict[str, str] = {TABLE_NAME: name}
+    found: dict[str, str] = {}
     for key, value in given.items():
         option = _NAMES.get(key.lower(), key)
         if option == TABLE_TYPE:
@@ -138,7 +144,6 @@ def _options(plan: Any, name: str) -> dict[str, str]:
         fields += [".".join(reference.fieldNames()) for reference in transform.references()]
     if fields:
         found[PARTITION_FIELDS] = ",".join(fields)
-        found.setdefault(HIVE_STYLE, "true")
     return {str(key): value for key, value in found.items()}
 
 

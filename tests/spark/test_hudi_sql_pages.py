@@ -96,8 +96,8 @@ def test_the_quick_start_runs_word_for_word(spark: SparkSession):
     assert len(_values(spark, "SELECT * FROM hudi_table")) == 4
     for text, kind, match in (
         ("(id INT) USING hudi TBLPROPERTIES (type = 'cow', primaryKey = 'id')", Unsupported, "type = 'mor'"),
-        ("(id INT) USING hudi", Invalid, "hoodie.table.recordkey.fields"),
-        ("USING hudi LOCATION '/tmp/there/is/none'", Invalid, "there is no table yet; name its columns"),
+        ("(id INT) USING hudi", Invalid, "has no primaryKey, which tells rows apart"),
+        ("USING hudi TBLPROPERTIES (primaryKey = 'id')", Invalid, "there is no table yet; name its columns"),
     ):
         with pytest.raises(kind, match=match):
             run(f"CREATE TABLE hudi_ctas {text}")
