@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mainstem.limits import MIB
-from mainstem.options.declaration import Choice, Text, Whole
+from mainstem.options.declaration import Choice, Flag, Text, Whole
 
 _STREAM, _WAYS = "spark.sink", "spark.jobs"
 
@@ -22,6 +22,14 @@ OVERWRITE_MODE = Choice(
 PARTITIONS_TO_DELETE = Text(
     "hoodie.datasource.write.partitions.to.delete", like="paths, separated by commas", engines=True,
     read_by="spark.options", says="The partitions of operation delete_partition.",
+)  # fmt: skip
+INSERT_OPERATION = Choice(
+    "hoodie.spark.sql.insert.into.operation", "INSERT", ("INSERT", "UPSERT", "BULK_INSERT"), engines=True,
+    read_by="spark.insert_statements", says="The operation of INSERT INTO.",
+)  # fmt: skip
+MERGE_PARTIAL = Flag(
+    "hoodie.spark.sql.merge.into.partial.updates", True, engines=True, read_by="spark.row_statements",
+    says="UPDATE and MERGE write only the columns that they set, on a table with partial updates.",
 )  # fmt: skip
 IDENTIFIER = Text(
     "hoodie.datasource.write.streaming.checkpoint.identifier", like="name", engines=True, read_by=_STREAM,

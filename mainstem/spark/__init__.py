@@ -20,13 +20,13 @@ from mainstem.lazy import lazily
 from mainstem.spark.worker_repairs import speed_up_workers
 
 if TYPE_CHECKING:
-    from mainstem.spark.index_sql import sql
     from mainstem.spark.indexes import create_index
     from mainstem.spark.nearest_join import vector_join
     from mainstem.spark.services import run_services
     from mainstem.spark.sink import use_session, write_batch, write_stream
     from mainstem.spark.source import HudiSource, MainstemSource, register
     from mainstem.spark.source_readers import explain
+    from mainstem.spark.sql_statements import sql
 
 __all__ = [
     "HudiSource",
@@ -49,7 +49,7 @@ _PLACES = {
     "explain": "mainstem.spark.source_readers",
     "register": "mainstem.spark.source",
     "run_services": "mainstem.spark.services",
-    "sql": "mainstem.spark.index_sql",
+    "sql": "mainstem.spark.sql_statements",
     "use_session": "mainstem.spark.sink",
     "vector_join": "mainstem.spark.nearest_join",
     "write_batch": "mainstem.spark.sink",

@@ -1,4 +1,4 @@
-"""``sql``: executes Hudi's index statements in Spark SQL while writers run; passes all others to Spark.
+"""Hudi's index statements in Spark SQL, executed while writers run.
 
 Spark resolves table names (by its catalog, or the plan of a temporary view). If the table does not belong to
 this source, or Spark cannot resolve it, the statement goes to Spark.
@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mainstem.api.given_options import shared_location
@@ -31,10 +30,10 @@ from mainstem.metadata.metadata_partitions import (
 )
 from mainstem.services.progress import Progress
 from mainstem.spark.in_tasks import driver_context
-from mainstem.spark.index_syntax import CREATE, DROP, REBUILD, REFRESH, SHOW, IndexStatement, parse, place
+from mainstem.spark.index_syntax import CREATE, DROP, REBUILD, REFRESH, SHOW, IndexStatement, place
 from mainstem.spark.indexes import create_index, refresh_index, reindex
+from mainstem.spark.options import PARTS_OF_TABLE
 from mainstem.spark.session_options import location_in
-from mainstem.spark.vector_sql import calls_in, searched
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,36 +44,22 @@ _VECTOR_KINDS = (VECTOR, "vector_index")
 _EXPRESSION_KINDS = ("expr", "expr_index", "expression_index")
 
 
-def sql(
+def indexed(
     spark: SparkSession,
-    statement: str,
-    *,
-    properties: Mapping[str, object] | None = None,
-    progress: Progress | None = None,
-    **arguments: Any,
-) -> DataFrame:
-    """``spark.sql`` plus Hudi's index statements (CREATE, DROP and REFRESH INDEX, REINDEX, SHOW INDEXES) and
-    its table functions ``hudi_vector_search`` and ``hudi_vector_search_batch`` (``vector_sql``).
-
-    The table of an index statement is mainstem.`/path`, a table of the session's catalog, or a temporary view
-    of this source. ``properties`` are those of ``open_table``; ``progress`` is called during builds
-    (``create_index``). SHOW INDEXES returns the columns ``index_name``, ``index_type``, ``col_name`` (as in
-    Hudi) and ``state``; other index statements return an empty DataFrame. Any other statement goes unchanged
-    to ``spark.sql``, with ``arguments``. Raises ``Invalid`` with line and column of the mistake, and whatever
-    ``Table.create_index``, ``drop_index`` and ``reindex`` raise.
-    """
-    found = parse(statement)
-    if found is None and (calls := calls_in(statement)):
-        where = partial(table_path, spark)
-        return searched(spark, statement, calls, where, dict(properties or {}), arguments)
-    path = None if found is None else _path(spark, found)
-    if found is None or path is None:
-        return spark.sql(statement, **arguments)
+    found: IndexStatement,
+    properties: Mapping[str, object],
+    progress: Progress | None,
+    arguments: Mapping[str, Any],
+) -> DataFrame | None:
+    """Carries out an index statement; None if its table is not of this source. ``sql`` tells the answers."""
+    path = _path(spark, found)
+    if path is None:
+        return None
     if found.problem is not None:
         raise found.problem
     if arguments:
         raise Invalid(f"{found.verb} has no parameters; {', '.join(arguments)} given ({found.place('verb')})")
-    return _carry_out(spark, found, path, dict(properties or {}), progress)
+    return _carry_out(spark, found, path, dict(properties), progress)
 
 
 def _carry_out(
@@ -259,11 +244,9 @@ def table_path(spark: SparkSession, parts: Sequence[str], what: str) -> str | No
     name = _quoted(parts)
     if not spark.catalog.tableExists(name):
         return None
-    state = spark._jsparkSession.sessionState()
-    if len(parts) <= 2:
-        identifier = state.sqlParser().parseTableIdentifier(name)
-        if not state.catalog().isTempView(identifier):
-            return _catalogued(state.catalog(), identifier)
+    if len(parts) <= 2 and not is_view(spark, parts):
+        state = spark._jsparkSession.sessionState()
+        return _catalogued(state.catalog(), state.sqlParser().parseTableIdentifier(name))
     return _viewed(spark.table(name)._jdf.queryExecution().analyzed())
 
 
@@ -280,14 +263,49 @@ def _catalogued(catalog: Any, identifier: Any) -> str | None:
     return shared_location(scheme + uri.getPath()).base
 
 
+def is_view(spark: SparkSession, parts: Sequence[str]) -> bool:
+    """Whether this is the name of a temporary view."""
+    if len(parts) > 2:
+        return False
+    state = spark._jsparkSession.sessionState()
+    return bool(state.catalog().isTempView(state.sqlParser().parseTableIdentifier(_quoted(parts))))
+
+
+def options_of(spark: SparkSession, parts: Sequence[str]) -> dict[str, str]:
+    """The options of a temporary view of a table of this source, without its path; of other names none.
+
+    Raises ``Invalid`` for a view that shows a part of its table, or another time: a statement that changes
+    the table would go by that.
+    """
+    if not is_view(spark, parts):
+        return {}
+    relation = _relation(spark.table(_quoted(parts))._jdf.queryExecution().analyzed())
+    if relation is None:
+        return {}
+    found = {name: relation.options().get(name) for name in relation.options().keySet()}
+    partial = sorted(name for name in found if name in {option.lower() for option in PARTS_OF_TABLE})
+    if partial:
+        raise Invalid(
+            f"the view {'.'.join(parts)} has {', '.join(partial)}: it shows not all of its table as it is."
+            " Name the table by its path, or make a view without"
+        )
+    return {name: text for name, text in found.items() if name != "path"}
+
+
 def _viewed(plan: Any) -> str | None:
     """Base path of the table that a temporary view shows unchanged; None for other views."""
+    relation = _relation(plan)
+    path = None if relation is None else relation.options().get("path")
+    return None if path is None else shared_location(path).base
+
+
+def _relation(plan: Any) -> Any:
+    """This source's relation in the plan of a temporary view that shows it unchanged; None for others."""
     while plan.children().size() == 1 and plan.nodeName() in ("SubqueryAlias", "View"):
         plan = plan.children().apply(0)
     if plan.nodeName() != "DataSourceV2Relation" or plan.table().name().lower() not in _SOURCES:
         return None
-    path = plan.options().get("path")
-    return None if path is None else shared_location(path).base
+    return plan
 
 
 # -- answers -----------------------------------------------------------------------------------------

@@ -19,6 +19,8 @@ from mainstem.options.engines import (
     DRIVER_ROWS,
     GUARD,
     IDENTIFIER,
+    INSERT_OPERATION,
+    MERGE_PARTIAL,
     OPERATION,
     ORDINAL,
     OVERWRITE_MODE,
@@ -54,7 +56,8 @@ _OF_WRITE = "partitionoverwritemode"
 _SPARK_OWN = ("path", "checkpointlocation", "queryname", "outputmode", "trigger", "mode", _OF_WRITE)
 _STREAM = (IDENTIFIER, ORDINAL, BATCH_ID, GUARD, RETRY_COUNT, RETRY_MS)
 _WAYS = (DRIVER_ROWS, DRIVER_BYTES, SHUFFLE)
-_KNOWN = (*_SPARK_OWN, *_STREAM, *_WAYS, OPERATION, OVERWRITE_MODE, PARTITIONS_TO_DELETE)
+_KNOWN = (*_SPARK_OWN, *_STREAM, *_WAYS, OPERATION, OVERWRITE_MODE, PARTITIONS_TO_DELETE, MERGE_PARTIAL,
+          INSERT_OPERATION)  # fmt: skip
 
 COLUMNS = "columns"
 FILTER = "filter"
@@ -62,6 +65,8 @@ _READ = (
     QUERY_TYPE, BEGIN, END, AS_OF, COLUMNS, FILTER, CHANGE_FORMAT, START_OFFSET, AS_OF_COMPLETION, DELETES,
     IMAGES, MAX_INSTANTS,
 )  # fmt: skip
+#: read options with which a view does not show all rows and columns of its table as they are
+PARTS_OF_TABLE = _READ
 _NONE: Mapping[str, str] = MappingProxyType({})
 INCREMENTAL, CDC = "INCREMENTAL", "CDC"
 

@@ -10,7 +10,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from mainstem.api.table import open_table
+from mainstem.api.table import Table, open_table
+from mainstem.errors import Invalid
 from mainstem.indexing.creating import tend
 from mainstem.services import compaction
 from mainstem.services.compaction import Compaction, GroupTask
@@ -81,3 +82,22 @@ def _compact(
 def _compact_group(task: GroupTask) -> CompactionStat:
     # A name per attempt, so two attempts of a task never write the same private file.
     return task.run(os.urandom(8).hex())
+
+
+def run_compactions(
+    spark: SparkSession, table: Table, instants: Sequence[str] | None = None
+) -> list[Compaction]:
+    """``Table.run_compaction`` with a task per file group. ``instants``: requested times, None for all that
+    are planned."""
+    context = driver_context(spark, "run_compaction")
+    ensure_python(spark)
+    ctx = table.writer_context()
+    planned = compaction.pending(ctx.timeline())
+    missing = [time for time in instants or () if time not in planned]
+    if missing:
+        raise Invalid(
+            f"no compaction is planned at {', '.join(missing)}; planned: {', '.join(planned) or 'none'}",
+            table=table.path,
+        )
+    done = (_compact(context, ctx, time, silent) for time in instants or planned)
+    return [found for found in done if found is not None]

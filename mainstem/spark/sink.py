@@ -12,8 +12,9 @@ On a table without buckets tasks hand their rows over in files of their own, and
 
 from __future__ import annotations
 
+import pickle
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ from mainstem.errors import (
     Invalid,
     LeaseLost,
     LockUnavailable,
+    MainstemError,
     OutcomeUnknown,
     RolledBack,
     Unavailable,
@@ -33,7 +35,7 @@ from mainstem.errors import (
 )
 from mainstem.options import BESIDE_COMMITS
 from mainstem.options.engines import IDENTIFIER, ORDINAL
-from mainstem.spark.batch_ids import GuardIds, guard_ids, in_driver, looks
+from mainstem.spark.batch_ids import Found, GuardIds, guard_ids, in_driver, looks
 from mainstem.spark.key_tasks import looking_in_tasks
 from mainstem.spark.options import WriteOptions
 from mainstem.spark.session_options import session_options
@@ -55,6 +57,11 @@ _BUCKET = "_mainstem_bucket"
 # Without a shuffle every task writes its own file per bucket; above this number of tasks a shuffle pays off.
 _SHUFFLE_ABOVE_TASKS = 8
 
+# In place of a size: the result is an error.
+_REFUSED = -1
+
+RowStep = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""The rows to write, of those that a statement's plan made; raises if they cannot be (``row_actions``)"""
 OnOutcome = Callable[[int, Outcome], None]
 
 
@@ -123,8 +130,20 @@ def write_batch(
     if found.streaming:
         parsed = _beside_services(parsed)
     table = open_for_job(parsed, arrow_schema(df.schema, nullable=True))
-    ids = guard_ids(found, parsed, table=table.path)
-    ways = _Ways(table, parsed)
+    return write_once(df, _Ways(table, parsed), found)
+
+
+def write_statement(df: DataFrame, table: Table, options: WriteOptions, step: RowStep) -> Outcome:
+    """Writes the rows of a SQL statement, which ``step`` checks, in one commit, exactly once like
+    ``write_batch``. ``options.operation`` may be one that options cannot name."""
+    ensure_python(df.sparkSession)
+    return write_once(df, _Ways(table, options, step), in_driver(df))
+
+
+def write_once(df: DataFrame, ways: _Ways, found: Found) -> Outcome:
+    """One commit; inside a ``foreachBatch`` function under its guard."""
+    parsed = ways.options
+    ids = guard_ids(found, parsed, table=ways.table.path)
     if ids is None:
         return _with_retries(parsed, None, lambda: ways.write(df, None))
     check_no_overwrite(parsed.operation, "of a stream would be done again in each batch")
@@ -273,9 +292,11 @@ _last_batch: dict[str, tuple[int, int]] = {}
 class _Ways:
     """Chooses between driver and executors by the size of the previous batch."""
 
-    def __init__(self, table: Table, options: WriteOptions) -> None:
+    def __init__(self, table: Table, options: WriteOptions, step: RowStep | None = None) -> None:
         self.table = table
         self.options = options
+        #: makes the rows of the frame those that are written; sees all rows of a key together
+        self.step = step
 
     def write(self, df: DataFrame, guard: StreamGuard | None) -> Outcome:
         if self.options.operation == DELETE_PARTITION:
@@ -289,8 +310,12 @@ class _Ways:
         with self.table.begin(self.options.operation, guard=guard) as txn:
             if not txn.already_committed:
                 txn.declare(arrow_schema(df.schema, nullable=True))  # Spark's Arrow rows do not say VECTOR
-                txn.write(rows)
+                txn.write(rows if self.step is None else self._stepped(rows))
             return txn.commit()
+
+    def _stepped(self, rows: pa.Table) -> pa.Table:
+        assert self.step is not None
+        return pa.Table.from_batches(self.step(rows.to_batches()))
 
     def _through_driver(self, df: DataFrame) -> pa.Table | None:
         """The whole batch if it is small, else None. The first batch is collected up to the row limit."""
@@ -324,13 +349,19 @@ class _Ways:
     def _run_tasks(self, df: DataFrame, txn: Transaction) -> int:
         spec = txn.task_spec()
         placed = self._by_bucket(df, spec)
-        results = placed.mapInArrow(_task_function(spec), f"{_RESULT} binary, bytes bigint").collect()
+        task = _task_function(spec, self.step)
+        results = placed.mapInArrow(task, f"{_RESULT} binary, bytes bigint").collect()
+        for result in results:
+            if result[1] == _REFUSED:
+                raise pickle.loads(bytes(result[0]))
         for result in results:
             txn.add_task_result(bytes(result[0]))
         return sum(result[1] for result in results)
 
     def _by_bucket(self, df: DataFrame, spec: WriteSpec) -> DataFrame:
         """Shuffles the rows of each bucket into one task if many tasks would write many small files."""
+        if self.step is not None:
+            return _by_key(df, spec) if spec.placed_at_commit else by_bucket(df, spec)
         if self.options.shuffle == "OFF" or _BUCKET in df.columns or spec.placed_at_commit:
             return df
         few = _tasks(df) <= _SHUFFLE_ABOVE_TASKS
@@ -365,13 +396,26 @@ def by_bucket(df: DataFrame, spec: WriteSpec, tasks: int | None = None) -> DataF
     return marked.repartitionById(count, F.col(_BUCKET)).drop(_BUCKET)
 
 
+def _by_key(df: DataFrame, spec: WriteSpec) -> DataFrame:
+    """The same rows, with all rows of a key in one task."""
+    from pyspark.sql import functions as F
+
+    return df.repartition(*(F.col(f"`{name}`") for name in spec.keys.key_fields))
+
+
 def _task_function(
-    spec: WriteSpec,
+    spec: WriteSpec, step: RowStep | None
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from mainstem.spark.tasks import write_partition
 
-        result, size = write_partition(spec, batches)
+        try:
+            result, size = write_partition(spec, batches if step is None else step(batches))
+        except MainstemError as error:
+            if step is None:
+                raise
+            # Another attempt would be refused as well, and Spark would bury the sentence in tracebacks.
+            result, size = pickle.dumps(error), _REFUSED
         yield pa.record_batch({_RESULT: pa.array([result], pa.binary()), "bytes": pa.array([size])})
 
     return write

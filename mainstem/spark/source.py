@@ -2,8 +2,8 @@
 and as streams, on Arrow.
 
 ``docs/limits.md`` lists what Spark's Python data sources cannot do: no column pruning (use
-``option("columns", "a,b")``), no shuffle before the write, no MERGE, UPDATE or DELETE statements, and
-catalog tables lose their path.
+``option("columns", "a,b")``), no shuffle before the write, no MERGE, UPDATE or DELETE (``sql_statements`` has
+them), and catalog tables lose their path.
 """
 
 from __future__ import annotations

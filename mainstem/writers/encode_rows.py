@@ -24,7 +24,7 @@ from mainstem.layout.keys import KeyColumns
 from mainstem.layout.schema_fit import arrow_user_schema
 from mainstem.layout.stored_rings import Rings
 from mainstem.metadata.commits.written_rows import WrittenRows
-from mainstem.writers.fit_rows import delete_flags, fit_rows
+from mainstem.writers.fit_rows import delete_flags, fit_rows, without_mark
 from mainstem.writers.row_order import (
     FIRST_SEQUENCE,
     repeated,
@@ -33,7 +33,7 @@ from mainstem.writers.row_order import (
     slabs,
     stable_order,
 )
-from mainstem.writers.write_spec import DELETE, OF_BASE_FILES, WriteSpec
+from mainstem.writers.write_spec import DELETE, DELETES, OF_BASE_FILES, WriteSpec
 
 Place = tuple[str, int]
 """(partition path, bucket)"""
@@ -134,13 +134,14 @@ class BucketEncoder:
 
     def _split(self, batch: pa.Table, more_deleted: np.ndarray | None) -> Iterator[Slab]:
         spec = self.spec
+        batch, marked = without_mark(batch, spec)
         rows = fit_rows(batch, spec, self.schema)
         if spec.block_format == "parquet" or spec.operation in OF_BASE_FILES:
             _check_texts(rows, spec.base)
         keys = spec.keys.record_keys(rows)
         codes, partitions = spec.keys.partitions(rows)
         codes, partitions, buckets, width = self._placed(keys, codes, partitions)
-        deleted = _either(delete_flags(rows, spec), more_deleted)
+        deleted = _either(_either(delete_flags(rows, spec), marked), more_deleted)
         group = codes * width + buckets
         order = self._came = stable_order(group)
         rows = taken(rows.combine_chunks(), pa.array(order))
@@ -152,7 +153,7 @@ class BucketEncoder:
     def _placed(self, keys: KeyColumns, codes: np.ndarray, partitions: list[str]) -> Placed:
         """The buckets of these keys. Raises ``Invalid`` for a key that Java cannot hash."""
         spec = self.spec
-        if spec.operation != DELETE:
+        if spec.operation not in DELETES:
             spec.keys.check_for_java(keys, spec.hash_fields)
         buckets, width = buckets_of(spec, keys, codes, partitions, self.rings)
         return codes, partitions, buckets, width
@@ -249,8 +250,8 @@ class BucketEncoder:
     def _delete_block(self, slab: Slab, i: int) -> tuple[list[bytes | memoryview], int]:
         """Buffers of the DELETE block of one place, and its number of keys.
 
-        The operation ``delete`` deletes unconditionally (Java's ordering value 0). A row that is flagged as
-        deleted keeps its own ordering value.
+        The operation ``delete`` deletes unconditionally (Java's ordering value 0). A row that is flagged or
+        marked as deleted keeps its own ordering value.
         """
         spec = self.spec
         if slab.deleted is None:

@@ -15,7 +15,7 @@ from mainstem.layout.schema_fit import fit_batch
 from mainstem.merge.log_entries import deleted_rows
 from mainstem.merge.modes import EVENT_TIME, FILL_UNAVAILABLE
 from mainstem.merge.rules import OPERATION_COLUMN
-from mainstem.writers.write_spec import DELETE, UPDATE_COLUMNS, WriteSpec
+from mainstem.writers.write_spec import DELETE, DELETE_MARK, DELETES, MERGE_ROWS, UPDATE_COLUMNS, WriteSpec
 
 _GONE = "D"
 _MARKS = pa.field(OPERATION_COLUMN, pa.string())
@@ -28,8 +28,9 @@ def fit_rows(batch: pa.Table, spec: WriteSpec, schema: pa.Schema) -> pa.Table:
     ``update_columns`` results in rows with all columns, or with ``partial_blocks`` in the given columns.
     Raises ``Invalid`` for a column that does not fit, and for a null ordering value in an event-time table.
     """
-    if spec.operation == DELETE:
-        needed = [n for n in schema.names if n in spec.keys.needed_columns]
+    if spec.operation in DELETES:
+        ordering = spec.ordering if spec.operation != DELETE else ()
+        needed = [n for n in schema.names if n in {*spec.keys.needed_columns, *ordering}]
         given = [n for n in batch.column_names if schema.get_field_index(n) >= 0]
         return fit_batch(batch.select(given), schema, required=needed, table=spec.base)
     try:
@@ -56,14 +57,25 @@ def _key_of(batch: pa.Table, row: int, spec: WriteSpec, schema: pa.Schema) -> st
     return spec.keys.record_keys(fit_batch(given, schema, required=needed, table=spec.base)).texts[0].as_py()
 
 
+def without_mark(batch: pa.Table, spec: WriteSpec) -> tuple[pa.Table, np.ndarray | None]:
+    """The rows of a ``merge_rows`` without their mark, and the mask of those that it marks as deletes. Rows
+    that a task handed over have no mark any more."""
+    if spec.operation != MERGE_ROWS or DELETE_MARK not in batch.column_names:
+        return batch, None
+    if batch.column_names.count(DELETE_MARK) != 1 or batch.column(DELETE_MARK).type != pa.bool_():
+        raise Invalid(f"{MERGE_ROWS} needs the column {DELETE_MARK} of booleans", table=spec.base)
+    mark = batch.column(DELETE_MARK).fill_null(False).to_numpy()
+    return batch.drop_columns([DELETE_MARK]), mark if mark.any() else None
+
+
 def delete_flags(rows: pa.Table, spec: WriteSpec) -> np.ndarray | None:
     """Mask of the rows that are deletes; None if there are none.
 
-    Every row of the operation ``delete`` is one. Otherwise, as in Java, a row is a delete if
+    Every row of the operations ``delete`` and ``delete_rows`` is one. Otherwise, as in Java, a row is one if
     ``_hoodie_is_deleted`` is true, if ``_hoodie_operation`` is ``D`` or ``-U``, or if the table's delete
     field holds its delete marker.
     """
-    if spec.operation == DELETE:
+    if spec.operation in DELETES:
         return np.ones(rows.num_rows, bool)
     return deleted_rows(rows, spec.rules)
 

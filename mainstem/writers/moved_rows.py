@@ -37,7 +37,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mainstem.errors import Invalid
+from mainstem.errors import Invalid, Unsupported
 from mainstem.formats.avro_schema import META_FIELDS, avro_to_arrow
 from mainstem.formats.schema_resolution import project_to
 from mainstem.formats.vectors import taken
@@ -54,7 +54,7 @@ from mainstem.writers.encode_rows import BucketEncoder, Placed, Slab
 from mainstem.writers.fit_rows import marked, with_marks
 from mainstem.writers.placed_rows import NOWHERE, KeyPlaces, PlacingAppender
 from mainstem.writers.row_order import stable_order
-from mainstem.writers.write_spec import DELETE, WriteSpec
+from mainstem.writers.write_spec import DELETE, MERGE_ROWS, WriteSpec
 
 _KEY, _PARTITION = META_FIELDS[2:4]
 # Fates of rows. Of the first and the last one the key's file group gets a record; the last two are new keys.
@@ -150,6 +150,12 @@ class MovingAppender(PlacingAppender):
                 "rows after a commit that failed: commit it again, or write all rows in a new transaction",
                 table=self._spec.base,
                 instant=self._spec.instant,
+            )
+        if self._spec.operation == MERGE_ROWS and slab.deleted is not None:
+            raise Unsupported(
+                "deletes beside other rows in one commit where keys move with their partition: write them in"
+                " two, the deletes alone (a MERGE without, and a DELETE)",
+                table=self._spec.base,
             )
         self.torn = True  # until the whole batch is held
         count = slab.rows.num_rows

@@ -9,9 +9,11 @@ from mainstem.writers.write_spec import (
     BULK_INSERT,
     DELETE,
     DELETE_PARTITION,
+    DELETE_ROWS,
     INSERT,
     INSERT_OVERWRITE,
     INSERT_OVERWRITE_TABLE,
+    MERGE_ROWS,
     UPDATE_COLUMNS,
     UPSERT,
 )
@@ -27,6 +29,8 @@ OPERATIONS = {
     INSERT_OVERWRITE_TABLE: "INSERT_OVERWRITE_TABLE",
     # Java's name DELETE_PARTITION would tell its readers of commits that the partition is gone.
     DELETE_PARTITION: "INSERT_OVERWRITE",
+    DELETE_ROWS: "DELETE",
+    MERGE_ROWS: "UPSERT",
 }
 COMMITTED = "committed"
 ALREADY_COMMITTED = "already_committed"

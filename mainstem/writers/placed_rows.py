@@ -51,7 +51,7 @@ from mainstem.writers.encode_rows import BucketEncoder, Place, Placed, Slab
 from mainstem.writers.file_sizes import rows_per_file
 from mainstem.writers.fit_rows import marked, with_marks
 from mainstem.writers.row_order import stable_order
-from mainstem.writers.write_spec import DELETE, WriteSpec
+from mainstem.writers.write_spec import DELETES, WriteSpec
 
 _KEY, _PARTITION, _FILE = META_FIELDS[2:5]
 #: the bucket of rows whose keys lie nowhere
@@ -321,7 +321,7 @@ class PlacingAppender(BulkInserter):
 
     @property
     def _only_deletes(self) -> bool:
-        return self._spec.operation == DELETE
+        return self._spec.operation in DELETES
 
     # -- new file groups ---------------------------------------------------------------------------
 

@@ -101,7 +101,7 @@ from mainstem.writers.transaction_schema import (
 from mainstem.writers.transaction_turns import Turns
 from mainstem.writers.write_spec import (
     BULK_INSERT,
-    DELETE,
+    DELETES,
     OF_BASE_FILES,
     OVERWRITES,
     UPDATE_COLUMNS,
@@ -384,7 +384,7 @@ class Transaction:
         never committed."""
         rules = self._spec.rules
         flags = {DELETED_COLUMN, OPERATION_COLUMN, *filter(None, [rules.delete_field])}
-        tables = stream.tables(() if self._spec.operation == DELETE else flags)
+        tables = stream.tables(() if self._spec.operation in DELETES else flags)
         rows = 0
         while True:
             try:
@@ -458,7 +458,7 @@ class Transaction:
                     self._adopt(taken_in(self._spec, text))
                     before = text
                 schema = arrow_user_schema(self._spec.user_schema)
-                if self._spec.operation in (DELETE, UPDATE_COLUMNS):
+                if self._spec.operation in (*DELETES, UPDATE_COLUMNS):
                     schema = pa.schema([schema.field(name) for name in rows.column_names])
                 yield project_to(rows, schema), deleted
 

@@ -30,6 +30,7 @@ from mainstem.layout.schema_fit import arrow_user_schema
 from mainstem.limits import MIB
 from mainstem.storage.protocol import Storage
 from mainstem.writers.encode_rows import BucketEncoder
+from mainstem.writers.fit_rows import without_mark
 from mainstem.writers.write_spec import UPDATE_COLUMNS
 
 #: rows are looked for together up to this size: each look may read all keys of the table
@@ -70,6 +71,8 @@ def segment_of(
 ) -> tuple[Segment, bytes]:
     """A segment and its bytes. Raises ``Invalid`` for rows that a write to the table would refuse."""
     spec = encoder.spec
+    batch, marked = without_mark(batch, spec)
+    deleted = marked if deleted is None else deleted
     rows = encoder.checked(batch)
     if spec.operation == UPDATE_COLUMNS:  # the columns left out are filled by the commit
         rows = rows.select([name for name in rows.column_names if name in batch.column_names])

@@ -23,6 +23,15 @@ INSERT_OVERWRITE_TABLE = "insert_overwrite_table"
 DELETE_PARTITION = "delete_partition"
 #: of no user: all rows, by another bucket count (``services.resizing``)
 RESIZE = "bucket_rescale"
+#: deletes of rows that were read: each keeps the ordering value of its row
+DELETE_ROWS = "delete_rows"
+#: rows, and deletes of rows that were read, which ``DELETE_MARK`` marks, in one commit
+MERGE_ROWS = "merge_rows"
+
+#: column of booleans of ``MERGE_ROWS``, which is no column of the table
+DELETE_MARK = "_mainstem_deleted"
+#: operations of which every row is a delete
+DELETES = frozenset((DELETE, DELETE_ROWS))
 
 #: operations that put a new base file into every file group of partitions (``writers.overwriting``)
 OVERWRITES = frozenset((INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE, DELETE_PARTITION))

@@ -1,0 +1,550 @@
+"""DELETE FROM, UPDATE and MERGE INTO a table of this source.
+
+    1. Spark parses the statement; its parts are cut out of the text (``row_syntax``) and compared with what
+       Spark found.
+    2. The table is read as of the newest completion time: a view that never changes, however often Spark
+       evaluates the plan.
+    3. One query: the table, joined with the source for MERGE; each row's clause is the first that fits; the
+       values of its clause. It is analysed on a stand-in first, which tells what must be read
+       (``pushed_down``).
+    4. Values are cast as Spark casts what INSERT stores, and each row gets an action (``row_actions``).
+    5. The rows are written like any batch (``sink``), in the driver or in tasks, which check that no two rows
+       of the statement meet: one instant with rows and deletes.
+
+Nobody waits for a statement, and it waits for nobody. What others complete after step 2 is not seen, and
+merges with what the statement wrote by the table's rules: docs/sql.md says which anomalies that leaves.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from mainstem.api.job_table import exists, open_or_create
+from mainstem.api.table import Table
+from mainstem.errors import Invalid, Unsupported
+from mainstem.formats.avro_schema import META_FIELDS
+from mainstem.merge.modes import FILL_UNAVAILABLE, IGNORE_DEFAULTS
+from mainstem.merge.rules import MergeRules, column_defaults, merge_rules
+from mainstem.options.engines import MERGE_PARTIAL
+from mainstem.options.reading import AS_OF_COMPLETION
+from mainstem.readers.planning.table_state import TableState
+from mainstem.spark.options import COLUMNS, FILTER, WriteOptions
+from mainstem.spark.pushed_down import needs, quoted, stand_in
+from mainstem.spark.row_actions import ACTION, Action, RowActions
+from mainstem.spark.row_syntax import (
+    BY_SOURCE,
+    DELETE,
+    MATCHED,
+    MERGE,
+    NOT_MATCHED,
+    UPDATE,
+    Assignment,
+    Clause,
+    RowStatement,
+)
+from mainstem.spark.session_options import session_options
+from mainstem.spark.sink import write_statement
+from mainstem.spark.stored_values import Storing
+from mainstem.spark.types import spark_schema
+from mainstem.writers.outcome import Outcome
+from mainstem.writers.write_spec import DELETE_ROWS, MERGE_ROWS
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructType
+
+_CLAUSE, _VALUE, _OLD = "_mainstem_clause", "_mainstem_value_{}", "_mainstem_old_{}"
+_IN_SOURCE = "_mainstem_in_source"
+_NUMBERED = re.compile(r"#\d+|\(\d+\)")
+
+
+def run(
+    spark: SparkSession,
+    statement: RowStatement,
+    path: str,
+    properties: Mapping[str, object],
+    arguments: Mapping[str, Any],
+) -> Outcome:
+    """Carries out a statement on the table at ``path``. ``properties`` are those of ``open_table``.
+
+    Raises ``Invalid`` for what the table cannot hold and for rows that meet, ``Unsupported`` for clauses that
+    there are not; nothing is written then.
+    """
+    _check_parts(spark, statement)
+    options = WriteOptions.parse(dict(properties), path=path, below=session_options(spark))
+    if not exists(options.location):
+        raise Invalid(f"{statement.verb}: there is no table", table=options.location.base)
+    table = open_or_create(options, pa.schema([]))
+    plan = _Plan.of(spark, statement, table, properties)
+    frame = plan.rows(properties, arguments)
+    verb = "MERGE" if statement.verb == MERGE else statement.verb
+    deletes = statement.verb == DELETE
+    step = RowActions(verb, plan.key, marks=not deletes, once=statement.verb == MERGE, table=table.path)
+    options = replace(options, operation=DELETE_ROWS if deletes else MERGE_ROWS)
+    return write_statement(frame, table, options, step)
+
+
+# -- what Spark found ----------------------------------------------------------------------------------
+
+
+def _check_parts(spark: SparkSession, statement: RowStatement) -> None:
+    """Raises ``Invalid`` if the parts of a statement are not those that Spark's parser found in it."""
+    parser = spark._jsparkSession.sessionState().sqlParser()
+    plan = parser.parsePlan(statement.text)
+    if plan.nodeName() == "UnresolvedWith":
+        plan = plan.children().apply(0)
+    for part, found in _found(plan, statement):
+        ours = parser.parseExpression(part) if part else None
+        if ours is None or _NUMBERED.sub("", ours.toString()) != _NUMBERED.sub("", found.toString()):
+            raise Invalid(
+                f"{statement.verb}: a part of the statement cannot be told from the next"
+                f" ({statement.place(max(0, statement.text.find(part)))}): write names that are keywords in"
+                " backquotes"
+            )
+
+
+def _found(plan: Any, statement: RowStatement) -> Iterator[tuple[str, Any]]:
+    """(a part, the expression that Spark's parser found)."""
+    if statement.verb == MERGE:
+        if plan.withSchemaEvolution():
+            raise Unsupported(
+                "MERGE WITH SCHEMA EVOLUTION: new columns come with an upsert (write_batch), or ALTER TABLE"
+                " ADD COLUMNS in Hudi"
+            )
+        yield statement.condition, plan.mergeCondition()
+        for kind, actions in (
+            (MATCHED, plan.matchedActions()),
+            (NOT_MATCHED, plan.notMatchedActions()),
+            (BY_SOURCE, plan.notMatchedBySourceActions()),
+        ):
+            clauses = [clause for clause in statement.clauses if clause.kind == kind]
+            if len(clauses) != actions.size():
+                raise Invalid("MERGE: its WHEN clauses cannot be told apart; write keywords in backquotes")
+            for number, clause in enumerate(clauses):
+                yield from _found_in(clause, actions.apply(number))
+        return
+    if statement.verb == UPDATE:
+        yield from _assigned(statement.assignments, plan.assignments())
+        if plan.condition().isDefined():
+            yield statement.condition, plan.condition().get()
+    elif statement.condition:
+        yield statement.condition, plan.condition()
+
+
+def _found_in(clause: Clause, action: Any) -> Iterator[tuple[str, Any]]:
+    if action.condition().isDefined():
+        yield clause.condition, action.condition().get()
+    if clause.assignments:
+        yield from _assigned(clause.assignments, action.assignments())
+
+
+def _assigned(ours: Sequence[Assignment], theirs: Any) -> Iterator[tuple[str, Any]]:
+    if len(ours) != theirs.size():
+        raise Invalid("the statement's assignments cannot be told apart; write keywords in backquotes")
+    for number, one in enumerate(ours):
+        yield one.value, theirs.apply(number).value()
+
+
+# -- the plan -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Given:
+    """The value of one column in one clause: a text of the statement, or a column of the source."""
+
+    text: str
+    at: int
+
+
+@dataclass
+class _Plan:
+    """One statement on one table."""
+
+    spark: SparkSession
+    statement: RowStatement
+    table: Table
+    schema: StructType
+    rules: MergeRules
+    #: per clause what it assigns, by column; DELETE and UPDATE have one clause
+    clauses: list[tuple[Clause, dict[str, _Given]]]
+    key: tuple[str, ...]
+    partial: str | None
+
+    @classmethod
+    def of(
+        cls, spark: SparkSession, statement: RowStatement, table: Table, properties: Mapping[str, object]
+    ) -> _Plan:
+        config = table.config
+        rules = merge_rules(config.raw)
+        key = tuple(dict.fromkeys((*config.record_key, *config.partition_fields)))
+        asked = {name: text for name in MERGE_PARTIAL.names if (text := spark.conf.get(name, None))}
+        asked |= {name: str(value) for name, value in properties.items()}
+        partial = rules.partial if MERGE_PARTIAL.read(asked) else None
+        made = cls(spark, statement, table, spark_schema(table.schema), rules, [], key, partial)
+        made.clauses = made._clauses()
+        return made
+
+    def _clauses(self) -> list[tuple[Clause, dict[str, _Given]]]:
+        statement = self.statement
+        if statement.verb == DELETE:
+            return [(Clause(MATCHED, DELETE), {})]
+        if statement.verb == UPDATE:
+            given = self._assigned(statement.assignments)
+            for name in given:
+                if name in self.key:
+                    raise Invalid(
+                        f"UPDATE ({statement.place(given[name].at)}): {name!r} is a record key or partition"
+                        " column, which tells where a row lies: INSERT the row with its new value, and DELETE"
+                        " the old one",
+                        table=self.table.path,
+                    )
+            return [(Clause(MATCHED, UPDATE), given)]
+        found = []
+        for clause in statement.clauses:
+            given = {} if clause.star else self._assigned(clause.assignments)
+            found.append((clause, self._star() if clause.star else given))
+        return found
+
+    def _assigned(self, assignments: Sequence[Assignment]) -> dict[str, _Given]:
+        found: dict[str, _Given] = {}
+        for one in assignments:
+            name = self._column(one)
+            if name in found:
+                raise Invalid(f"{name!r} is assigned twice ({self.statement.place(one.at)})")
+            text = "NULL" if one.value.strip().upper() == "DEFAULT" else one.value
+            found[name] = _Given(text, one.at)
+        return found
+
+    def _column(self, one: Assignment) -> str:
+        """The table's column that is assigned, in the table's own case."""
+        parts, where = one.column, self.statement.place(one.at)
+        if len(parts) > 1 and self._alike(parts[0], self.statement.qualifier):
+            parts = parts[1:]
+        name = next((n for n in self.schema.names if self._alike(n, parts[0])), None)
+        if name is None or parts[0] in META_FIELDS:
+            raise Invalid(
+                f"{self.statement.verb} ({where}): the table has no column {'.'.join(one.column)!r} to"
+                f" assign; it has {', '.join(self.schema.names)}",
+                table=self.table.path,
+            )
+        if len(parts) > 1:
+            raise Unsupported(
+                f"{self.statement.verb} ({where}): a field of the struct {name!r} is assigned; assign"
+                " the whole column (named_struct)",
+                table=self.table.path,
+            )
+        return name
+
+    def _alike(self, one: str, other: str) -> bool:
+        return self._storing.alike(one, other)
+
+    def _star(self) -> dict[str, _Given]:
+        """Every column from the source's column of its name (Spark's UPDATE SET * and INSERT *)."""
+        name = self.statement.source_name
+        prefix = f"{quoted(name)}." if name else ""
+        return {column: _Given(f"{prefix}{quoted(column)}", 0) for column in self.schema.names}
+
+    # -- its query -----------------------------------------------------------------------------------
+
+    def rows(self, properties: Mapping[str, object], arguments: Mapping[str, Any]) -> DataFrame:
+        """The rows to write, with their actions."""
+        text, view = self._query()
+        schema = spark_schema(self.table.scan().schema)
+        guess = stand_in(self.spark, schema)
+        moment = newest_moment(self.table)
+        with _viewed(self.spark, view, guess):
+            wanted = needs(self._acted(self.spark.sql(text, **arguments)), guess)
+        if moment is None:
+            return self._shaped(text, view, guess, arguments)
+        # Never no columns: a row must be there for each of the table's.
+        columns = wanted.columns or self.key[:1]
+        options = {AS_OF_COMPLETION: moment, COLUMNS: ",".join(columns)}
+        if wanted.filter:
+            options[FILTER] = wanted.filter
+        given = {str(name): str(value) for name, value in properties.items()}
+        read = self.spark.read.format("mainstem").options(**given, **options).load(self.table.path)
+        return self._shaped(text, view, _widened(read, schema), arguments)
+
+    def _shaped(self, text: str, view: str, frame: DataFrame, arguments: Mapping[str, Any]) -> DataFrame:
+        with _viewed(self.spark, view, frame):
+            return self._acted(self.spark.sql(text, **arguments))
+
+    def _query(self) -> tuple[str, str]:
+        """The query's text, and the name of the view that stands for the table in it."""
+        statement, view = self.statement, f"mainstem_target_{uuid.uuid4().hex}"
+        qualifier = quoted(statement.qualifier)
+        target = f"{quoted(view)} AS {qualifier}"
+        old = [f"{qualifier}.{quoted(name)} AS {_OLD.format(i)}" for i, name in enumerate(self.schema.names)]
+        named = [(number, given, _VALUE.format(n)) for n, (number, _, given) in enumerate(self._values())]
+        if statement.verb != MERGE:
+            values = [f"({given.text}\n) AS {name}" for _, given, name in named]
+            where = f" WHERE (\n{statement.condition}\n)" if statement.condition else ""
+            selected = ", ".join(["0 AS " + _CLAUSE, *values, *old])
+            return f"{statement.head}SELECT {selected} FROM {target}{where}", view
+        here = f"{qualifier}.{quoted(self.key[0])} IS NOT NULL"
+        source, there = statement.source, "true"
+        kinds = {clause.kind for clause, _ in self.clauses}
+        if BY_SOURCE in kinds:
+            name = statement.source_name
+            alias = quoted(name) if name else "_mainstem_source"
+            source = f"(SELECT *, true AS {_IN_SOURCE} FROM {statement.source}\n) AS {alias}"
+            there = f"({_IN_SOURCE} IS NOT NULL)"
+        join = "INNER" if kinds == {MATCHED} else "RIGHT OUTER" if BY_SOURCE not in kinds else "FULL OUTER"
+        if NOT_MATCHED not in kinds and BY_SOURCE in kinds:
+            join = "LEFT OUTER"
+        by_kind = {
+            MATCHED: f"{here} AND {there}", NOT_MATCHED: f"NOT ({here})", BY_SOURCE: f"NOT {there}",
+        }  # fmt: skip
+        cases = []
+        for kind, fits in by_kind.items():
+            whens = [
+                f"WHEN {f'({clause.condition}{chr(10)})' if clause.condition else 'true'} THEN {number}"
+                for number, (clause, _) in enumerate(self.clauses)
+                if clause.kind == kind
+            ]
+            if whens:
+                cases.append(f"WHEN {fits} THEN CASE {' '.join(whens)} END")
+        values = [
+            f"CASE WHEN {_CLAUSE} = {number} THEN ({given.text}\n) END AS {name}"
+            for number, given, name in named
+        ]
+        selected = ",\n".join([f"CASE {' '.join(cases)} END AS {_CLAUSE}", *values, *old])
+        joined = f"{target} {join} JOIN {source}\nON (\n{statement.condition}\n)"
+        return f"{statement.head}SELECT {selected}\nFROM {joined}", view
+
+    def _values(self) -> list[tuple[int, str, _Given]]:
+        """(number of the clause, column, value) of every assignment."""
+        return [
+            (number, name, given)
+            for number, (_, assigned) in enumerate(self.clauses)
+            for name, given in assigned.items()
+        ]
+
+    # -- its rows --------------------------------------------------------------------------------------
+
+    def _acted(self, query: DataFrame) -> DataFrame:
+        """The table's columns, and what becomes of each row."""
+        from pyspark.sql import functions as F
+
+        values = {
+            (number, name): self._stored(query, _VALUE.format(n), name)
+            for n, (number, name, _) in enumerate(self._values())
+        }
+        rows = query.where(F.col(_CLAUSE).isNotNull())
+        shown = [
+            self._of_clauses(name, old, values).alias(name)
+            for name, old in zip(self.schema.names, map(self._old, self.schema.names), strict=True)
+            if self.statement.verb != DELETE or name in self._of_deletes
+        ]
+        found = rows.select(*shown, self._action(values).cast("int").alias(ACTION))
+        collides = self._may_collide()
+        return self._told_from_there(found) if collides else found
+
+    def _old(self, name: str) -> Column:
+        from pyspark.sql import functions as F
+
+        return F.col(_OLD.format(self.schema.names.index(name)))
+
+    @property
+    def _of_deletes(self) -> set[str]:
+        return {*self.key, *self.table.config.ordering}
+
+    def _of_clauses(self, name: str, old: Column, values: Mapping[tuple[int, str], Column]) -> Column:
+        """A column of the rows to write, whatever their clause."""
+        from pyspark.sql import functions as F
+
+        kind = self.schema[name].dataType
+        nothing = F.lit(None).cast(kind)
+        found = nothing
+        for number, (clause, _) in reversed(list(enumerate(self.clauses))):
+            given = values.get((number, name))
+            if clause.action == DELETE:
+                value = old if name in self._of_deletes or not self._nullable(name) else nothing
+            elif clause.action == "INSERT":
+                value = nothing if given is None else given
+            elif given is not None and name not in self.key:
+                value = given
+            else:
+                value = old if name in self.key else self._kept(name, kind, old, nothing)
+            found = F.when(F.col(_CLAUSE) == number, value).otherwise(found)
+        return found
+
+    def _kept(self, name: str, kind: DataType, old: Column, nothing: Column) -> Column:
+        """A column that an update does not set. On a table with partial updates it is left out, so that what
+        others write to it meanwhile stays."""
+        from pyspark.sql import functions as F
+
+        if self.partial is None or name in self.table.config.ordering or not self._nullable(name):
+            return old
+        if self.partial == FILL_UNAVAILABLE:
+            told = kind.typeName() in ("string", "binary") and self.rules.unavailable is not None
+            return F.lit(self.rules.unavailable).cast(kind) if told else old
+        return nothing
+
+    def _nullable(self, name: str) -> bool:
+        return bool(self.table.schema.field(name).nullable)
+
+    def _action(self, values: Mapping[tuple[int, str], Column]) -> Column:
+        from pyspark.sql import functions as F
+
+        found = F.lit(None).cast("int")
+        for number, (clause, _) in reversed(list(enumerate(self.clauses))):
+            action = F.lit(int(Action[clause.action]))
+            if clause.action == UPDATE:
+                for why, wrong in self._wrong(number, values):
+                    action = F.when(wrong, int(why)).otherwise(action)
+            found = F.when(F.col(_CLAUSE) == number, action).otherwise(found)
+        return found
+
+    def _wrong(
+        self, number: int, values: Mapping[tuple[int, str], Column]
+    ) -> Iterator[tuple[Action, Column]]:
+        """(why an update cannot be, the condition)."""
+        from pyspark.sql import functions as F
+
+        given = {name: value for (n, name), value in values.items() if n == number}
+        if self.rules.partial == IGNORE_DEFAULTS:
+            defaults = column_defaults(_user_schema(self.table))
+            for name, value in given.items():
+                kept = value.isNull()
+                if name in defaults:
+                    kept = kept | (value == F.lit(defaults[name]))
+                unchanged = self._old(name).eqNullSafe(value)
+                if name not in self._of_deletes:
+                    yield Action.SETS_NULL, kept & ~unchanged
+        ordering = self.rules.ordering
+        if self.statement.verb == UPDATE and any(name in given for name in ordering):
+            new = F.struct(*(given.get(name, self._old(name)).alias(name) for name in ordering))
+            yield Action.GOES_BACK, new < F.struct(*(self._old(name).alias(name) for name in ordering))
+        for name in self.key:
+            if name in given:
+                yield Action.MOVES, ~self._old(name).eqNullSafe(given[name])
+
+    def _stored(self, query: DataFrame, value: str, name: str) -> Column:
+        """A value as Spark would store it in this column (``spark.sql.storeAssignmentPolicy``)."""
+        from pyspark.sql import functions as F
+
+        found, wanted = query.schema[value].dataType, self.schema[name].dataType
+        return self._storing(F.col(value), found, wanted, name)
+
+    @property
+    def _storing(self) -> Storing:
+        return Storing(self.spark, self.statement.verb, self.table.path)
+
+    # -- inserts of keys that are there ----------------------------------------------------------------
+
+    def _may_collide(self) -> bool:
+        """Whether a row that ON does not match may have a key that the table has.
+
+        Not if ON is nothing but equalities of the whole record key, perhaps with partition columns, with
+        what is inserted there.
+        """
+        inserts = [given for clause, given in self.clauses if clause.action == "INSERT"]
+        if not inserts or not self.table.config.record_key:
+            return False
+        parser = self.spark._jsparkSession.sessionState().sqlParser()
+        equal = self._equalities(parser.parseExpression(self.statement.condition))
+        if equal is None or not set(self.table.config.record_key) <= set(equal):
+            return True
+        for given in inserts:
+            for name, expression in equal.items():
+                value = given.get(name)
+                if value is None or self._normal(parser.parseExpression(value.text)) != expression:
+                    return True
+        return False
+
+    def _equalities(self, condition: Any) -> dict[str, str] | None:
+        """Key column -> what it equals, if a condition is nothing else."""
+        if condition.nodeName() == "And":
+            both = [self._equalities(side) for side in (condition.left(), condition.right())]
+            return None if None in both else {**(both[0] or {}), **(both[1] or {})}
+        if condition.nodeName() != "EqualTo":
+            return None
+        for one, other in ((condition.left(), condition.right()), (condition.right(), condition.left())):
+            parts = _name_parts(one)
+            if len(parts) == 2 and self._alike(parts[0], self.statement.qualifier):
+                name = next((key for key in self.key if self._alike(key, parts[1])), None)
+                if name is not None:
+                    return {name: self._normal(other)}
+        return None
+
+    def _normal(self, expression: Any) -> str:
+        """A text that equal expressions have in common. The source's columns may stand without its name."""
+        parts = _name_parts(expression)
+        if len(parts) == 2 and self._alike(parts[0], self.statement.source_name):
+            parts = parts[1:]
+        return ".".join(parts).lower() if parts else str(expression.toString())
+
+    def _told_from_there(self, found: DataFrame) -> DataFrame:
+        """The rows, with the action of inserts whose key the table has."""
+        from pyspark.sql import functions as F
+
+        moment = newest_moment(self.table)
+        if moment is None:
+            return found
+        names = [n for n in self.key if not self._global or n in self.table.config.record_key]
+        read = self.spark.read.format("mainstem").options(**{AS_OF_COMPLETION: moment})
+        there = read.option(COLUMNS, ",".join(names)).load(self.table.path)
+        there = there.select(*(F.col(quoted(n)).alias(f"_mainstem_there_{i}") for i, n in enumerate(names)))
+        there = there.withColumn("_mainstem_there", F.lit(True))
+        same = F.col(ACTION) == int(Action.INSERT)
+        for i, name in enumerate(names):
+            same = same & F.col(quoted(name)).eqNullSafe(F.col(f"_mainstem_there_{i}"))
+        joined = found.join(there, same, "left")
+        action = F.when(F.col("_mainstem_there").isNotNull(), int(Action.IS_THERE)).otherwise(F.col(ACTION))
+        kept = [F.col(quoted(name)) for name in found.columns if name != ACTION]
+        return joined.select(*kept, action.alias(ACTION))
+
+    @property
+    def _global(self) -> bool:
+        look = self.table.writer_context().look_for_keys
+        return look is not None and look().index.is_global
+
+
+def _name_parts(expression: Any) -> list[str]:
+    if expression.nodeName() != "UnresolvedAttribute":
+        return []
+    parts = expression.nameParts()
+    return [parts.apply(number) for number in range(parts.size())]
+
+
+def _user_schema(table: Table) -> str:
+    from mainstem.readers.planning.query_schema import schema_text
+
+    return schema_text(TableState.load(table.opened.seams.storage, table.config))
+
+
+def newest_moment(table: Table) -> str | None:
+    """The completion time as of which a statement reads; None before the first commit."""
+    state = TableState.load(table.opened.seams.storage, table.config)
+    return max((one.completion for one in state.timeline.completed if one.completion), default=None)
+
+
+def _widened(read: DataFrame, schema: StructType) -> DataFrame:
+    """All of the table's columns; those that were not read are null, and nobody looks at them."""
+    from pyspark.sql import functions as F
+
+    there = set(read.columns)
+    nothing = F.lit(None)
+    return read.select(
+        *(
+            F.col(quoted(f.name)) if f.name in there else nothing.cast(f.dataType).alias(f.name)
+            for f in schema
+        )
+    )
+
+
+@contextmanager
+def _viewed(spark: SparkSession, name: str, frame: DataFrame) -> Iterator[None]:
+    frame.createOrReplaceTempView(name)
+    try:
+        yield
+    finally:
+        spark.catalog.dropTempView(name)

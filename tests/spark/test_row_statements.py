@@ -1,0 +1,351 @@
+"""Goal: DELETE, UPDATE and MERGE do what Spark says they do, in one commit, lose nothing that others write
+meanwhile, and refuse by name what would be left to chance.
+
+Method: statements run on small tables in one session; where another writer matters, it commits between the
+statement's look and its write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+
+import mainstem
+from mainstem import spark as ms
+from mainstem.errors import Invalid, Unsupported
+from mainstem.spark import row_statements
+from mainstem.spark.row_syntax import parts_of, verb_of, without_marks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.supports("Engines", "Spark SQL: DELETE, UPDATE, MERGE with every clause"),
+]
+
+SCHEMA = pa.schema([
+    ("id", pa.int64()), ("name", pa.string()), ("price", pa.float64()), ("ts", pa.int64()),
+    ("city", pa.string()),
+])  # fmt: skip
+COLUMNS = ["id", "name", "price", "ts", "city"]
+EXECUTORS = {"hoodie.mainstem.spark.driver.rows.max": "0"}
+
+
+def _table(
+    path: Path, *, partition: str = "city", ordering: str = "ts", **properties: Any
+) -> mainstem.Table:
+    """Rows 0 to 5: even ones in oslo, odd ones in rome."""
+    kept = {key.replace("__", "."): value for key, value in properties.items()}
+    buckets = None if "hoodie.index.type" in kept else 2
+    table = mainstem.create_table(
+        str(path), SCHEMA, record_key="id", partition_by=[partition] if partition else [],
+        ordering=[ordering] if ordering else [], buckets=buckets,
+        properties=kept,
+    )  # fmt: skip
+    table.upsert(
+        [
+            {"id": i, "name": f"n{i}", "price": float(i), "ts": 10, "city": ("oslo", "rome")[i % 2]}
+            for i in range(6)
+        ]
+    )
+    return table
+
+
+def _rows(path: Path, *names: str) -> list[tuple[Any, ...]]:
+    found = mainstem.open_table(str(path)).scan(columns=list(names or COLUMNS)).to_arrow()
+    return sorted(zip(*(column.to_pylist() for column in found.columns), strict=True))
+
+
+def _in(path: Path) -> str:
+    return f"mainstem.`{path}`"
+
+
+def _commits(path: Path) -> int:
+    return sum(i.action == "deltacommit" for i in mainstem.open_table(str(path)).timeline())
+
+
+# -- what statements do ------------------------------------------------------------------------------------
+
+
+def test_update_and_delete_change_the_rows_that_where_names(spark: SparkSession, tmp_path: Path):
+    _table(tmp_path)
+    answer = ms.sql(
+        spark,
+        f"update {_in(tmp_path)} as t set Price = t.price * 2 + 1, name = upper(t.name) -- all of it\n"
+        " where city = 'rome' and id in (select explode(array(1, 5)))",
+    )
+    assert [row.num_affected_rows for row in answer.collect()] == [2]
+    assert _rows(tmp_path, "id", "name", "price") == [
+        (0, "n0", 0.0), (1, "N1", 3.0), (2, "n2", 2.0), (3, "n3", 3.0), (4, "n4", 4.0), (5, "N5", 11.0),
+    ]  # fmt: skip
+    spark.read.format("mainstem").load(str(tmp_path)).createOrReplaceTempView("trips")
+    ms.sql(spark, "DELETE FROM trips WHERE trips.id >= ? AND name <> ?", args=[3, "N5"])
+    assert [row[0] for row in _rows(tmp_path, "id")] == [0, 1, 2, 5]
+    assert _commits(tmp_path) == 3
+    nothing = ms.sql(spark, "DELETE FROM trips WHERE id > :most", args={"most": 100}).collect()
+    assert [(row.num_affected_rows, row.instant) for row in nothing] == [(0, None)]
+    ms.sql(spark, "DELETE FROM trips")
+    assert not _rows(tmp_path) and _commits(tmp_path) == 4
+
+
+MERGE = """
+    WITH fresh AS (SELECT * FROM {source})
+    MERGE INTO {table} AS t USING fresh AS s ON t.id = s.id
+    WHEN MATCHED AND s.name = 'WHEN NOT MATCHED' THEN DELETE
+    WHEN MATCHED AND s.price IS NULL THEN UPDATE SET t.ts = s.ts, name = CASE WHEN t.id = 1 THEN 'one' END
+    WHEN MATCHED THEN UPDATE SET *
+    WHEN NOT MATCHED AND s.id < 100 THEN INSERT *
+    WHEN NOT MATCHED BY TARGET THEN INSERT (id, ts, city) VALUES (s.id, 0, 'oslo')
+    WHEN NOT MATCHED BY SOURCE AND t.id = 4 THEN DELETE
+    WHEN NOT MATCHED BY SOURCE THEN UPDATE SET name = concat(t.name, ' stays')
+"""
+SOURCE = [
+    (0, "WHEN NOT MATCHED", 9.0, 20, "oslo"), (1, "x", None, 20, "rome"), (2, "all", 22.0, 20, "oslo"),
+    (7, "new", 7.0, 20, "rome"), (100, "far", 1.0, 20, "rome"),
+]  # fmt: skip
+MERGED = [
+    (1, "one", 1.0, 20, "rome"), (2, "all", 22.0, 20, "oslo"), (3, "n3 stays", 3.0, 10, "rome"),
+    (5, "n5 stays", 5.0, 10, "rome"), (7, "new", 7.0, 20, "rome"), (100, None, None, 0, "oslo"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("properties", "given"),
+    [
+        ({"hoodie.metadata.enable": "true"}, {}),
+        ({}, EXECUTORS),
+        ({"hoodie.index.type": "SIMPLE"}, {"hoodie.index.type": "SIMPLE"}),
+    ],
+    ids=["in the driver, with a metadata table", "in tasks", "without buckets"],
+)
+def test_each_row_of_a_merge_goes_by_the_first_clause_that_fits_in_one_commit(
+    spark: SparkSession, tmp_path: Path, properties: dict[str, str], given: dict[str, str]
+):
+    table = _table(tmp_path, **properties)
+    if "hoodie.metadata.enable" in properties:
+        table.create_index("record_index")
+        table.create_index("column_stats", ["price"])
+    source = spark.createDataFrame(SOURCE, "id long, name string, price double, ts long, city string")
+    before = _commits(tmp_path)
+    ms.sql(spark, MERGE.replace("{table}", _in(tmp_path)), properties=given, source=source)
+    assert _rows(tmp_path) == MERGED and _commits(tmp_path) == before + 1
+    if "hoodie.metadata.enable" in properties:
+        report = mainstem.open_table(str(tmp_path)).validate_metadata()
+        assert report is not None and not report.differences
+
+
+def test_only_the_columns_and_rows_that_a_statement_needs_are_read(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    _table(tmp_path)
+    asked = []
+    told = row_statements.needs
+    monkeypatch.setattr(row_statements, "needs", lambda *of: asked.append(told(*of)) or asked[-1])
+    ms.sql(spark, f"DELETE FROM {_in(tmp_path)} WHERE price >= 2 AND (id = 3 OR id = 4) AND name LIKE 'n%'")
+    ms.sql(
+        spark,
+        f"MERGE INTO {_in(tmp_path)} t USING (SELECT 2 AS id) s ON t.id = s.id AND t.city IN ('oslo', 'bonn')"
+        " WHEN MATCHED THEN DELETE",
+    )
+    assert [one.columns for one in asked] == [("id", "name", "price", "ts", "city"), ("id", "ts", "city")]
+    assert "(`id` = 3 or `id` = 4)" in asked[0].filter and "`city` in ('oslo', 'bonn')" in asked[1].filter
+    assert [row[0] for row in _rows(tmp_path, "id")] == [0, 1, 5]
+
+
+# -- what others write meanwhile ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """What is called between a statement's look at the table and its write."""
+    steps: list[Any] = []
+    write = row_statements.write_statement
+
+    def written(*of: Any) -> Any:
+        while steps:
+            steps.pop(0)()
+        return write(*of)
+
+    monkeypatch.setattr(row_statements, "write_statement", written)
+    yield steps
+
+
+def test_a_newer_row_of_another_writer_outlives_delete_update_and_merge(
+    spark: SparkSession, tmp_path: Path, meanwhile: list[Any]
+):
+    table = _table(tmp_path)
+
+    def newer(key: int, ts: int = 11) -> None:
+        city = ("oslo", "rome")[key % 2]
+        table.upsert([{"id": key, "name": "newer", "price": 0.0, "ts": ts, "city": city}])
+
+    meanwhile.append(lambda: newer(0))
+    ms.sql(spark, f"DELETE FROM {_in(tmp_path)} WHERE id < 2")
+    meanwhile.append(lambda: newer(2))
+    ms.sql(spark, f"UPDATE {_in(tmp_path)} SET name = 'mine' WHERE id IN (2, 3)")
+    meanwhile.append(lambda: newer(4))
+    ms.sql(spark, f"MERGE INTO {_in(tmp_path)} t USING (SELECT explode(array(4, 5)) AS k) s ON t.id = s.k"
+                  " WHEN MATCHED THEN DELETE")  # fmt: skip
+    assert _rows(tmp_path, "id", "name") == [(0, "newer"), (2, "newer"), (3, "mine"), (4, "newer")]
+
+
+def test_without_an_ordering_field_an_update_takes_back_what_was_written_since_it_looked(
+    spark: SparkSession, tmp_path: Path, meanwhile: list[Any]
+):
+    """The lost update that docs/sql.md tells of: both add to what they saw, and the later one counts."""
+    table = _table(tmp_path, ordering="")
+    meanwhile.append(
+        lambda: table.upsert([{"id": 1, "name": "n1", "price": 101.0, "ts": 10, "city": "rome"}])
+    )
+    ms.sql(spark, f"UPDATE {_in(tmp_path)} SET price = price + 10 WHERE id = 1")
+    assert (1, 11.0) in _rows(tmp_path, "id", "price")
+
+
+def test_two_updates_that_look_at_each_others_rows_both_happen(
+    spark: SparkSession, tmp_path: Path, meanwhile: list[Any]
+):
+    """The write skew that docs/sql.md tells of: one after the other, only one of them would change a row."""
+    _table(tmp_path, partition="")
+    spark.read.format("mainstem").load(str(tmp_path)).createOrReplaceTempView("pair")
+    text = "UPDATE pair SET name = 'off' WHERE id = {} AND (SELECT count(*) FROM pair WHERE name = 'off') = 0"
+    meanwhile.append(lambda: ms.sql(spark, text.format(0)))
+    seen = spark.sql("SELECT count(*) FROM pair WHERE name = 'off'").collect()
+    ms.sql(spark, text.format(1).replace("(SELECT count(*) FROM pair WHERE name = 'off')", str(seen[0][0])))
+    assert [row for row in _rows(tmp_path, "id", "name") if row[1] == "off"] == [(0, "off"), (1, "off")]
+
+
+def test_where_rows_merge_by_columns_an_update_leaves_other_columns_to_others(
+    spark: SparkSession, tmp_path: Path, meanwhile: list[Any]
+):
+    table = _table(tmp_path, **{"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"})
+    one = pa.table({"id": [1], "ts": [10], "city": ["rome"], "name": ["theirs"]})
+    meanwhile.append(lambda: table.update_columns(one))
+    ms.sql(spark, f"UPDATE {_in(tmp_path)} SET price = 9 WHERE id = 1")
+    assert (1, "theirs", 9.0) in _rows(tmp_path, "id", "name", "price")
+    with pytest.raises(Invalid, match=r"would set a column of the row with id=1, city='rome' to null"):
+        ms.sql(spark, f"UPDATE {_in(tmp_path)} SET price = NULL WHERE id = 1")
+    meanwhile.append(lambda: table.update_columns(one.set_column(3, "name", pa.array(["lost"]))))
+    whole = {"hoodie.spark.sql.merge.into.partial.updates": "false"}
+    ms.sql(spark, f"UPDATE {_in(tmp_path)} SET price = 8 WHERE id = 1", properties=whole)
+    assert (1, "theirs", 8.0) in _rows(tmp_path, "id", "name", "price")
+
+
+def test_a_statement_of_a_micro_batch_that_is_replayed_changes_rows_once(spark: SparkSession, tmp_path: Path):
+    _table(tmp_path)
+    given = {
+        "hoodie.datasource.write.streaming.checkpoint.identifier": "prices",
+        "hoodie.mainstem.stream.batch.id": "7", "hoodie.mainstem.stream.ordinal": "0",
+    }  # fmt: skip
+    text = f"UPDATE {_in(tmp_path)} SET price = price + 1 WHERE id = 1"
+    first, again = (ms.sql(spark, text, properties=given).collect()[0] for _ in range(2))
+    assert (first.num_affected_rows, again.num_affected_rows) == (1, 0) and first.instant == again.instant
+    assert (1, 2.0) in _rows(tmp_path, "id", "price")
+
+
+# -- what is refused ---------------------------------------------------------------------------------------
+
+_ON = "ON t.id = s.id"
+TWICE = "(SELECT 1L AS id, explode(array(1D, 2D)) AS price, 20L AS ts)"
+
+
+@pytest.mark.parametrize("way", ["driver", "tasks"])
+def test_a_source_that_holds_a_key_twice_is_refused_and_nothing_is_written(
+    spark: SparkSession, tmp_path: Path, way: str
+):
+    _table(tmp_path)
+    before = _rows(tmp_path)
+    given = EXECUTORS if way == "tasks" else {}
+    with pytest.raises(Invalid, match=r"several rows of the source match one row, with id=1, city='rome'"):
+        ms.sql(spark, f"MERGE INTO {_in(tmp_path)} t USING {TWICE} s {_ON}"
+                      " WHEN MATCHED THEN UPDATE SET price = s.price", properties=given)  # fmt: skip
+    with pytest.raises(Invalid, match=r"several rows of the source insert one row, with id=8, city='bonn'"):
+        ms.sql(spark, f"MERGE INTO {_in(tmp_path)} t USING {TWICE.replace('1L', '8L')} s {_ON}"
+                      " WHEN NOT MATCHED THEN INSERT (id, ts, city) VALUES (s.id, s.ts, 'bonn')",
+               properties=given)  # fmt: skip
+    assert _rows(tmp_path) == before and _commits(tmp_path) == 1
+    # Deletes may meet, and rows for which no clause fits.
+    ms.sql(spark, f"MERGE INTO {_in(tmp_path)} t USING {TWICE} s {_ON} WHEN MATCHED THEN DELETE",
+           properties=given)  # fmt: skip
+    assert [row[0] for row in _rows(tmp_path, "id")] == [0, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("UPDATE {t} SET name = 'x',\n id = 7", r"line 2, column 2, .*'id' is a record key or partition"),
+        ("UPDATE {t} SET city = 'x'", "INSERT the row with its new value, and DELETE the old one"),
+        ("UPDATE {t} SET price = 'much'", "type string is assigned to 'price', which is double: cast it"),
+        ("UPDATE {t} SET nmae = 'x'", "the table has no column 'nmae' to assign; it has id, name"),
+        ("UPDATE {t} SET name = 'x', name = 'y'", "'name' is assigned twice"),
+        ("UPDATE {t} SET ts = 9 WHERE id = 2", "a smaller ordering value than it has"),
+        (
+            "MERGE INTO {t} t USING (SELECT 1 AS id, 'bonn' AS city) s ON t.id = s.id"
+            " WHEN MATCHED THEN UPDATE SET city = s.city",
+            r"the row with id=1, city='rome' another record key or partition: id, city cannot be updated",
+        ),
+        (
+            "MERGE INTO {t} t USING (SELECT 1L AS id) s ON t.id = s.id AND t.price > 100"
+            " WHEN NOT MATCHED THEN INSERT (id, ts, city) VALUES (s.id, 99, 'rome')",
+            "would insert a row with id=1, city='rome', which the table has already",
+        ),
+        ("MERGE WITH SCHEMA EVOLUTION INTO {t} t USING {t} s ON true WHEN MATCHED THEN DELETE",
+         "WITH SCHEMA EVOLUTION"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused_by_name(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, text: str, match: str
+):
+    path = tmp_path_factory.getbasetemp() / "refusing"
+    if not path.exists():
+        _table(path)
+    with pytest.raises((Invalid, Unsupported), match=match):
+        ms.sql(spark, text.replace("{t}", _in(path)))
+    assert _commits(path) == 1
+
+
+# -- the parts of statements -------------------------------------------------------------------------------
+
+
+def test_parts_are_cut_at_the_statements_own_keywords_and_keep_their_text():
+    found = parts_of(
+        "with w as (select 1) merge into `a b`.c using (select * from d where x = 'ON' -- on\n) as s"
+        " on c.id = s.`when matched` and case when 1 = 1 then true end /* when */ when matched and"
+        " (s.x in (1, 2)) then update set c.`x,y` = f(1, '=', s.`)`), z = case when a then b end"
+        " when not matched by source then delete when not matched then insert (`p`, q) values (1, (2)) ;"
+    )
+    assert (found.table, found.qualifier, found.source_name) == (("a b", "c"), "c", "s")
+    assert found.head.strip() == "with w as (select 1)"
+    assert found.condition.startswith("c.id = s.`when matched` and case when 1 = 1 then true end")
+    matched, gone, new = found.clauses
+    assert [(a.column, a.value.strip()) for a in matched.assignments] == [
+        (("c", "x,y"), "f(1, '=', s.`)`)"), (("z",), "case when a then b end"),
+    ]  # fmt: skip
+    assert (matched.condition.strip(), gone.kind, gone.action) == ("(s.x in (1, 2))", "BY SOURCE", "DELETE")
+    assert [(a.column, a.value) for a in new.assignments] == [(("p",), "1"), (("q",), "(2)")]
+
+
+@pytest.mark.parametrize(
+    ("text", "verb"),
+    [
+        ("-- a\nDELETE FROM t", "DELETE"), ("with a as (delete) update t set x = 1", "UPDATE"),
+        ("SELECT 'DELETE FROM t'", None), ("INSERT INTO t SELECT 1", None), ("", None),
+        ("WITH a AS (SELECT 1) SELECT * FROM a", None),
+    ],
+)  # fmt: skip
+def test_other_statements_are_left_to_spark(text: str, verb: str | None):
+    assert verb_of(text) == verb
+
+
+def test_parameters_without_names_get_names_in_their_order():
+    text, values = without_marks("UPDATE t SET a = ?, b = '?' WHERE c = ?", [1, 2])
+    assert text == "UPDATE t SET a = :mainstem_parameter_0, b = '?' WHERE c = :mainstem_parameter_1"
+    assert values == {"mainstem_parameter_0": 1, "mainstem_parameter_1": 2}
+    with pytest.raises(Invalid, match="has 1 parameters"):
+        without_marks("DELETE FROM t WHERE a = ?", [])
