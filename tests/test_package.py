@@ -28,7 +28,7 @@ from tests.readme import example
 ROOT = Path(__file__).resolve().parents[1]
 BUILDER = ROOT / ".venv-dist" / "bin" / "python"
 DEPENDENCIES = {"pyarrow", "numpy", "fastavro", "isal"}
-MOST_BYTES = 1_400_000
+MOST_BYTES = 1_500_000
 # Left behind by builds and runs, or large and never packed.
 NOT_SOURCES = {"build", "dist", "mainstem.egg-info", "spark-warehouse", "tests/golden"}
 

@@ -11,11 +11,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from mainstem.errors import Invalid, Unsupported
 from mainstem.options.placing import BUCKET_EXPRESSIONS, BUCKET_RULE, BUCKETS
+
+if TYPE_CHECKING:
+    import numpy as np
 
 #: white space as ``String.trim`` sees it
 _BLANK = "".join(map(chr, range(33)))
@@ -52,6 +54,8 @@ class BucketRules:
 
     def counts(self, partitions: Sequence[str]) -> np.ndarray:
         """Buckets of each partition, int64."""
+        import numpy as np  # not loaded by who only opens a table
+
         return np.array([self.count(partition) for partition in partitions], np.int64)
 
     def count(self, partition: str) -> int:
