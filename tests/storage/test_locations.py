@@ -33,8 +33,8 @@ _MAKERS = {"storage/backends.py"}
 #: who may turn a location into a store: what opens tables, and what runs in tasks and workers
 _OPENERS = {
     "api/real_seams.py", "api/table.py", "api/job_table.py", "api/neighbours.py", "writers/write_task.py",
-    "services/compact_group.py", "spark/indexes.py", "spark/jobs.py", "spark/source_readers.py",
-    "flink/split_reader.py", "flink/stage_function.py",
+    "services/compact_group.py", "spark/indexes.py", "spark/jobs.py", "spark/key_tasks.py",
+    "spark/source_readers.py", "spark/tasks.py", "flink/split_reader.py", "flink/stage_function.py",
 }  # fmt: skip
 
 
