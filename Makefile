@@ -54,7 +54,7 @@ ALONE_SAMPLE ?= 1/2
 # Jobs of Flink that are killed take minutes: `make chaos` runs them.
 KILLS := tests/chaos/test_flink_kills.py
 # Searches: seeds, crash points, seeded bugs, exhaustive models, damaged files. `make test` runs one in six, `.ci/run` one in
-# three, `make deep` all.
+# four, `make deep` all.
 DEEP := tests/sim tests/crash tests/fuzz tests/model
 DEEP_SAMPLE ?= 1/6
 OTHERS := tests --ignore=tests/interop --ignore=tests/stores $(ALONE:%=--ignore=%) $(DEEP:%=--ignore=%)

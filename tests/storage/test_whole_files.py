@@ -209,8 +209,8 @@ def test_a_store_without_links_is_refused_where_they_decide_and_read_where_maps_
 
 
 def test_few_ask_for_links() -> None:
-    """Publishing, the lock, output of the command; of what stores without links do in another way: markers, and
-    files that a resize takes over."""
+    """Publishing, the lock, output of the command; markers, and files that a resize takes over, which stores
+    without links make in another way."""
     found = set()
     for path in PACKAGE.rglob("*.py"):
         relative = path.relative_to(PACKAGE).as_posix()
