@@ -127,15 +127,15 @@ def test_a_round_that_another_one_overtook_publishes_nothing(table, monkeypatch)
 
 
 def while_read(monkeypatch: pytest.MonkeyPatch, then) -> None:
-    """``then`` runs once, when the schema of the files to merge was read and their rows were not."""
+    """``then`` runs once, when files to merge are planned and not read."""
 
     def slowly(self, found):
         if waiting:
             waiting.pop()()
         return real(self, found)
 
-    real, waiting = MetadataTable.slice_rows, [then]
-    monkeypatch.setattr(MetadataTable, "slice_rows", slowly)
+    real, waiting = MetadataTable.slice_content, [then]
+    monkeypatch.setattr(MetadataTable, "slice_content", slowly)
 
 
 def test_a_round_whose_index_is_dropped_while_it_reads_publishes_nothing(table, monkeypatch) -> None:
