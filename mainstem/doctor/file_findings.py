@@ -143,6 +143,6 @@ def _sizes(table: ExaminedTable, counted: _Counted) -> Iterator[Finding]:
         yield Finding(
             NOTE, "small file groups",
             "most file groups hold little, so that opening files takes longer than reading them: fewer"
-            " buckets or partitions would do",
+            " buckets (mainstem resize) or partitions would do",
             {"file groups": len(counted.bytes), "median in bytes": int(middle)},
         )
