@@ -23,7 +23,7 @@ from mainstem.storage import paths
 from mainstem.storage.final_files import read_final
 from mainstem.timeline.active import ActiveTimeline, load_timeline
 from mainstem.timeline.clean_records import named_files
-from mainstem.timeline.instant import CLEAN, RESTORE, ROLLBACK, Instant
+from mainstem.timeline.instant import CLEAN, REPLACECOMMIT, RESTORE, ROLLBACK, Instant
 from mainstem.timeline.plans import taken_back
 
 _CLEAN_FILE = "a clean on the timeline"
@@ -88,9 +88,25 @@ class PastState(TableState):
             if (group.partition, group.file_id) in replaced:
                 continue
             found = base_slice(group, None) if base_only else query_slice(group, None)
-            if found is not None:
-                check_there(self, found, listed, f"the view at completion time {self.moment}", base_only)
-                yield found
+            if found is None:
+                continue
+            there = {found.base_file, *(() if base_only else found.log_files)} - {None} <= listed
+            if not there and (group.partition, group.file_id) in self._replaced_long_ago:
+                continue
+            check_there(self, found, listed, f"the view at completion time {self.moment}", base_only)
+            yield found
+
+    @cached_property
+    def _replaced_long_ago(self) -> set[tuple[str, str]]:
+        """File groups that archived instants had replaced by the moment; archiving waits until they are
+        cleaned."""
+        gone: set[tuple[str, str]] = set()
+        for requested in self.archive.of_action(REPLACECOMMIT):
+            completion = self.archive.completion_time(requested)
+            metadata = None if completion is None or completion > self.moment else self.metadata(requested)
+            for partition, file_ids in metadata.replaced.items() if metadata else ():
+                gone.update((partition, file_id) for file_id in file_ids)
+        return gone
 
 
 def cleaned_since(state: TableState, moment: str) -> dict[str, set[str]]:
