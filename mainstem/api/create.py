@@ -83,6 +83,7 @@ from mainstem.options.tables import (
     TIMELINE_PATH,
     TIMEZONE,
 )
+from mainstem.options.writing import MAX_FILE
 from mainstem.publish.staging import delete_quietly, is_same, private_name, put_once, put_over
 from mainstem.publish.table_identity import note_identity
 from mainstem.storage import paths
@@ -285,7 +286,7 @@ def new_properties(
             and k not in (*CLASS_OPTIONS, *TYPE_OPTIONS))
         or k in (INDEX_TYPE, BUCKET_ENGINE, HASH_FIELD, *LOCK_KEYS, *SHARED, FSYNC)
         or (version == 8 and k in (NEW_ENCODING, ENCODING_VALIDATION))
-        or (uses_rings(placing) and k in OF_RINGS)
+        or (uses_rings(placing) and k in (*OF_RINGS, MAX_FILE))
         or k in (EXCLUSIVE, DATABASE_NAME, POPULATE_META_FIELDS, SORT_COLUMNS, LAYOUT_STRATEGY)
     }
     raw: dict[str, str] = {
