@@ -57,10 +57,12 @@ class LookAgain:
 @dataclass(frozen=True)
 class Replaced:
     """A decision: rows would be lost in file groups that another engine is about to replace, or be found by
-    nobody in what is overwritten. ``by``: how; ``again``: whether it suffices to write them again."""
+    nobody in what is overwritten. ``by``: how; ``again``: whether it suffices to write them again;
+    ``passes``: it is a plan of ours, which is being taken back."""
 
     by: str
     again: bool = False
+    passes: bool = False
 
 
 class KeysPlacedMeanwhile:

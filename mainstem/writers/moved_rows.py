@@ -166,6 +166,11 @@ class MovingAppender(PlacingAppender):
 
     # -- fates --------------------------------------------------------------------------------------
 
+    @property
+    def _ordering_of_deletes(self) -> tuple[str, ...]:
+        """The columns of their ordering values; a plain ``delete`` has none."""
+        return () if self._spec.operation == DELETE else self._spec.ordering
+
     def gather(self) -> None:
         """Merges all rows, so that each key stands once, and decides their fates."""
         self._check_whole()
@@ -174,7 +179,8 @@ class MovingAppender(PlacingAppender):
         self.torn = True  # until all have a fate
         stored = schema = avro_to_arrow(self._spec.log_schema)
         if self._only_deletes:
-            names = [name for name in schema.names if name in self._spec.keys.needed_columns]
+            needed = {*self._spec.keys.needed_columns, *self._ordering_of_deletes}
+            names = [name for name in schema.names if name in needed]
             stored = schema = pa.schema([schema.field(name) for name in (*META_FIELDS, *names)])
         else:
             schema = with_marks(schema, [table for table, _ in self._held])
@@ -200,6 +206,10 @@ class MovingAppender(PlacingAppender):
             came = pa.array(np.argsort(order, kind="stable"))
             rows, texts = rows.take(came), texts.take(came)
         if self._only_deletes:
+            if self._ordering_of_deletes and len(texts.dictionary) < rows.num_rows:
+                greatest = [(name, "descending") for name in self._ordering_of_deletes]
+                came = pc.sort_indices(rows, sort_keys=greatest)
+                rows, texts = rows.take(came), texts.take(came)
             first = np.unique(texts.indices.to_numpy(), return_index=True)[1]
             return rows.slice(0, 0), rows.take(pa.array(np.sort(first)))
         if not rows.num_rows:

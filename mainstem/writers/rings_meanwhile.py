@@ -57,8 +57,9 @@ class RingsMeanwhile:
 
         Call it once before taking the lock, so that few files remain to be read under it.
         """
-        for requested, _ in self._plans(timeline):
-            return Replaced(f"the pending clustering {requested} replaces them")
+        plans = self._plans(timeline)
+        for requested, ours in sorted(plans, key=lambda plan: plan[1]):
+            return Replaced(f"the pending clustering {requested} replaces them", passes=ours)
         return self._replaced(timeline)
 
     def _replaced(self, timeline: ActiveTimeline) -> Replaced | None:

@@ -166,7 +166,8 @@ def roll_back(
             return "alive"
         return None
 
-    with prepared(ctx.seams, instant.requested, plan_of(ctx, plan)) as private:
+    # Not under the instant's time: another process may finish the rollback, and removes that one's files.
+    with prepared(ctx.seams, ROLLBACK, plan_of(ctx, plan)) as private:
         published = ctx.publisher.publish(
             lambda time: f"{time}.{ROLLBACK}.{REQUESTED}", prepared=private, decide=still_dead
         )
@@ -284,7 +285,7 @@ def execute_rollback(
             forget_begun_savepoint(storage, instant)
 
     with (
-        prepared(ctx.seams, instant, metadata) as private,
+        prepared(ctx.seams, ROLLBACK, metadata) as private,
         RollbackRecord.kept(storage, ctx.seams.random, rollback, instant, indexed) as record,
     ):
         published = ctx.publisher.publish(

@@ -742,6 +742,8 @@ class Transaction:
             replaced = self._rings.find(ctx.publisher.timeline())
             if replaced is None or (replaced.again and self._spec.operation in OVERWRITES):
                 return  # an overwrite is made again: ``overwriting.Hidden`` finds the same
+            if replaced.passes and left:
+                continue  # planned since, or another writer takes it back
             mine = appender if isinstance(appender, RingAppender) and not self._task_stats else None
             if mine is None or not (replaced.again and left and mine.can_append_again):
                 self._lose_rows(replaced)

@@ -20,6 +20,7 @@ import pytest
 import mainstem
 from mainstem.errors import CorruptTable, Invalid, RolledBack, Unsupported
 from mainstem.layout.hash_rings import HASH_MAX, first_ring, parsed_ring, ring_hashes, xxhash32
+from mainstem.writers import rings_meanwhile, rollback
 from tests.golden_tables.tables import unpack
 
 ENGINE, COUNT = "hoodie.index.bucket.engine", "hoodie.bucket.index.num.buckets"
@@ -224,6 +225,58 @@ def test_file_groups_are_split_and_merged_and_writers_go_on(tmp_path: Path) -> N
     check_places(tmp_path / "t", {f"k{n}" for n in range(130)})
     assert set(merging.scan().to_arrow()["ts"].to_pylist()) == {9}
     assert merging.services.cluster() == []
+
+
+@pytest.mark.parametrize("theirs", ["planned", "completed"])
+def test_writers_that_take_one_plan_back_at_once_both_commit(
+    theirs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make(tmp_path / "t", **SPLITS)
+    table.upsert(rows(range(60), 1))
+    other = mainstem.open_table(table.path, QUIET)
+    with table.begin() as one, other.begin() as two:
+        one.write(rows(range(5), 2))
+        two.write(rows(range(5, 10), 2))
+        assert table.services.schedule_clustering() is not None
+        ctx = table.writer_context()
+        publish = ctx.publisher.publish
+        end = ".rollback.requested" if theirs == "planned" else ".rollback"
+
+        def overtaken(target, **more):  # type: ignore[no-untyped-def]
+            if target("0" * 17).endswith(end):
+                monkeypatch.undo()
+                two.commit()
+            return publish(target, **more)
+
+        monkeypatch.setattr(ctx.publisher, "publish", overtaken)
+        one.commit()
+        assert ctx.publisher.publish is not overtaken
+    found = mainstem.open_table(table.path).scan().to_arrow()
+    assert sorted(found["ts"].to_pylist()) == [1] * 50 + [2] * 10
+    check_places(tmp_path / "t", {f"k{n}" for n in range(60)})
+
+
+def test_a_plan_that_another_writer_is_taking_back_ends_no_transaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make(tmp_path / "t", **SPLITS)
+    table.upsert(rows(range(60), 1))
+    with table.begin() as txn:
+        txn.write(rows(range(10), 2))
+        assert table.services.schedule_clustering() is not None
+
+        def planned_by_another(*given, **more):  # type: ignore[no-untyped-def]
+            """It has planned the rollback, and executes it later."""
+            monkeypatch.undo()
+            with monkeypatch.context() as patched:
+                patched.setattr(rollback, "execute_rollback", lambda *_, **__: None)
+                return roll_back(*given, **more)
+
+        roll_back = rings_meanwhile.roll_back
+        monkeypatch.setattr(rings_meanwhile, "roll_back", planned_by_another)
+        txn.commit()
+    assert not [i for i in table.timeline() if i.completion is None]
+    check_places(tmp_path / "t", {f"k{n}" for n in range(60)})
 
 
 def test_indexes_of_keys_are_right_through_splits(tmp_path: Path) -> None:

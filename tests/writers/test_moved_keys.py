@@ -105,6 +105,17 @@ def test_a_delete_finds_a_key_whatever_partition_it_names(table):
     assert places(table)["k1"] == ("b", "anew1") and places(table)["k2"] == ("b", "anew2")
 
 
+def test_a_delete_of_rows_that_were_read_keeps_their_ordering_values(table):
+    with table.begin("delete_rows") as txn:
+        txn.write(pa.concat_tables([rows([1, 2, 9], ts=4), rows([1, 3], ts=7, city="b")]))
+        txn.commit()
+    assert places(table).keys() == {"k0", "k2", "k4"}
+    table.upsert(rows([1, 3], ts=6))
+    assert places(table).keys() == {"k0", "k2", "k4"}
+    table.upsert(rows([1, 3], ts=8))
+    assert places(table).keys() == {"k0", "k1", "k2", "k3", "k4"}
+
+
 def test_a_flagged_delete_decides_by_its_ordering_value_wherever_the_row_is(table):
     flagged = rows([1, 2], ts=6, city="b").append_column("_hoodie_is_deleted", pa.array([False, False]))
     table.upsert(flagged)

@@ -279,6 +279,28 @@ def test_services_and_queries_work_as_on_any_table(table):
     assert report is None or report.ok
 
 
+@pytest.mark.parametrize("change", ["dropped", "built anew", "taken back"])
+def test_a_transaction_looks_for_keys_while_the_record_index_is_built_anew(make, change):
+    table = make("RECORD_LEVEL_INDEX")
+    table.upsert(rows(range(10), ts=1))
+    with again(table).begin() as txn:
+        txn.write(rows([1, 50], ts=5, value="w"))
+        if change == "taken back":
+            table.rollback(table.upsert(rows([3], ts=2)).instant)
+        else:
+            table.drop_index("record_index")
+        if change == "built anew":
+            table.create_index("record_index")
+        table.upsert(rows([7, 51, 52], ts=6))
+        txn.write(rows([2, 52], ts=7, value="w"))
+        txn.commit()
+    assert groups(table).keys() == content(table).keys()  # each once
+    assert content(table) == {f"k{k}": f"v{k}" for k in [*range(10), 51]} | {
+        f"k{k}": f"w{k}" for k in (1, 2, 50, 52)
+    }
+    assert table.validate_metadata().ok
+
+
 @pytest.mark.disk("a file is changed by hand")
 def test_a_pending_clustering_of_another_engine_ends_a_write_to_its_rows(table):
     from mainstem.storage import paths

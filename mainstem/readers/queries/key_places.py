@@ -22,10 +22,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mainstem.errors import Unavailable
+from mainstem.errors import CorruptTable, Unavailable
 from mainstem.forks import Mutex
 from mainstem.layout.key_index import GroupOfKey, KeyIndex
-from mainstem.layout.properties import TableConfig
+from mainstem.layout.properties import TableConfig, load_config
 from mainstem.layout.slicing import query_slice
 from mainstem.limits import MIB
 from mainstem.merge.log_entries import joined_keys
@@ -154,12 +154,30 @@ class KeyPlaces:
                 return work()
             except FileNotFoundError:
                 self.look()  # a clean came
-                self.looked_again = True
+            except CorruptTable:
+                if not self._has_other_indexes():
+                    raise
+            self.looked_again = True
         raise Unavailable(
             f"files vanished {_LOOKS_MAX} times while record keys were looked for: clean less often, or keep"
             " more versions",
             table=self._storage.base,
         )
+
+    def _has_other_indexes(self) -> bool:
+        """Whether indexes were dropped or built anew, or the metadata table's files cleaned, since the look;
+        goes by what there is now."""
+        before = self._indexes()
+        self._config = load_config(self._storage)
+        self.look()
+        return self._indexes() != before
+
+    def _indexes(self) -> tuple[object, object]:
+        try:
+            table = self._state.metadata_table
+        except (CorruptTable, FileNotFoundError):
+            table = None
+        return ready_partitions(self._config.raw), None if table is None else table.timeline.names
 
     def groups_before(self, partitions: Sequence[str] | None, instant: str) -> list[GroupOfKey]:
         """File groups of these partitions (None: of all) with files of instants that completed before this
@@ -199,7 +217,10 @@ class KeyPlaces:
 
     def indexed(self, partition: str, keys: pa.Array) -> set[GroupOfKey]:
         """File groups that the record index names for these keys of a partition, replaced or not; none
-        without it."""
+        without it. Raises as ``find`` does."""
+        return self._patiently(lambda: self._indexed(partition, keys))
+
+    def _indexed(self, partition: str, keys: pa.Array) -> set[GroupOfKey]:
         table = self._metadata_table()
         if RECORD_INDEX not in ready_partitions(self._config.raw) or table is None:
             return set()
