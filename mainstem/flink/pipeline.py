@@ -213,22 +213,23 @@ class Insert:
 
         from mainstem.flink.stage_function import COLUMN
 
-        rows, owner = self.rows, self.env
+        rows, owner, before = self.rows, self.env, "'UPDATE_BEFORE'"
         if self.changes:
             identity = [*self.target.key]
             if not self._unique_in_table():
                 identity += [name for name in self.target.partition if name not in identity]
-            rows, owner = _with_kinds(env, rows, identity, self.target.key), env
+            (rows, rekeyed), owner = _with_kinds(env, rows, identity, self.target.key), env
+            before += ", 'DELETE'" if rekeyed else ""
         columns = [f"{text} AS {quoted(COLUMN + str(i))}" for i, text in enumerate(self.expressions)]
         if self.changes:
-            kinds = (("deleted", "DELETE"), ("before", "UPDATE_BEFORE"))
-            columns[:0] = [f"{_KIND} = '{kind}' AS {quoted(COLUMN + name)}" for name, kind in kinds]
+            marks = (("deleted", "'DELETE'"), ("before", before))
+            columns[:0] = [f"{_KIND} IN ({kinds}) AS {quoted(COLUMN + name)}" for name, kinds in marks]
         with named(owner, rows) as view:
             sent = owner.sql_query(f"SELECT {', '.join(columns)} FROM {view}")
         kind = sent._j_table.getResolvedSchema().toPhysicalRowDataType()
         stream = env._j_tenv.toDataStream(sent._j_table, kind.bridgedTo(_row_data()))
-        before = set(stream.getTransformation().getTransitivePredecessors())
-        return Table(env._j_tenv.fromDataStream(stream), env), before
+        earlier = set(stream.getTransformation().getTransitivePredecessors())
+        return Table(env._j_tenv.fromDataStream(stream), env), earlier
 
     def _file_sink(self, stream: Any, number: int) -> Any:
         from pyflink.common.serialization import Encoder
@@ -249,9 +250,10 @@ class Insert:
 _KIND = quoted("__mainstem_kind")
 
 
-def _with_kinds(env: Any, rows: Table, identity: list[str], key: tuple[str, ...]) -> Table:
+def _with_kinds(env: Any, rows: Table, identity: list[str], key: tuple[str, ...]) -> tuple[Table, bool]:
     """Rows with their change kind as a column, with one change at a time per ``identity``: the columns that
-    tell a row of the table from others, those of its ``key`` among them."""
+    tell a row of the table from others, those of its ``key`` among them. And whether Flink's materializer
+    rekeyed them: of an update it makes a DELETE and an INSERT."""
     from pyflink.java_gateway import get_gateway
     from pyflink.table import Table
     from pyflink.util.java_utils import to_jarray
@@ -271,9 +273,12 @@ def _with_kinds(env: Any, rows: Table, identity: list[str], key: tuple[str, ...]
         builder.primaryKey(to_jarray(gateway.String, primary))
     with _set_meanwhile(env, {"table.exec.sink.require-on-conflict": "false"}):
         stream = env._j_tenv.toChangelogStream(rows._j_table, builder.build(), modes.upsert(False))
+    steps = stream.getTransformation().getTransitivePredecessors()
+    rekeyed = any("SinkMaterializer" in step.getName() for step in steps)
     changed = Table(env._j_tenv.fromChangelogStream(stream, plain.build(), modes.all()), env)
     with named(env, changed) as view:
-        return env.sql_query(f"SELECT * FROM TO_CHANGELOG(input => TABLE {view}, op => DESCRIPTOR({_KIND}))")
+        sql = f"SELECT * FROM TO_CHANGELOG(input => TABLE {view}, op => DESCRIPTOR({_KIND}))"
+        return env.sql_query(sql), rekeyed
 
 
 def _never_null(env: Any, rows: Table, identity: list[str], key: tuple[str, ...]) -> tuple[Table, list[str]]:

@@ -37,7 +37,7 @@ COLUMN = "__mainstem_"
 
 class StageFunction(ScalarFunction):
     """Stages the rows of one sink. The arguments are the columns of ``shapes``, in front of them, if
-    ``changes``, whether the row is a DELETE, and whether it is an UPDATE_BEFORE."""
+    ``changes``, whether the row is a DELETE, and whether it may be an update's row before."""
 
     def __init__(
         self, spec: WriteSpec, sink: str, shapes: Sequence[Shape], changes: bool, unique_in_table: bool

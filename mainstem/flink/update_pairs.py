@@ -68,8 +68,8 @@ class UpdatePairs:
     def stage(self, rows: pa.Table, deleted: pa.BooleanArray, before: pa.BooleanArray) -> list[str]:
         """Write a batch, durably; returns its lines, in their order.
 
-        ``deleted`` marks the rows of DELETE, ``before`` those of UPDATE_BEFORE. Raises what ``Stager.stage``
-        raises.
+        ``deleted`` marks the rows of DELETE, ``before`` those of UPDATE_BEFORE, and of DELETE where Flink's
+        materializer makes one of each update. Raises what ``Stager.stage`` raises.
         """
         is_before = before.to_numpy(zero_copy_only=False)
         if not self._open and not is_before.any():
