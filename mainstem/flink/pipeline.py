@@ -217,7 +217,8 @@ class Insert:
         if self.changes:
             identity = [*self.target.key]
             if not self._unique_in_table():
-                identity += [name for name in self.target.partition if name not in identity]
+                more = [name for name in self.target.partition if name in self.target.columns.names]
+                identity += [name for name in more if name not in identity]
             (rows, rekeyed), owner = _with_kinds(env, rows, identity, self.target.key), env
             before += ", 'DELETE'" if rekeyed else ""
         columns = [f"{text} AS {quoted(COLUMN + str(i))}" for i, text in enumerate(self.expressions)]

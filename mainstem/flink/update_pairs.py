@@ -19,7 +19,7 @@ A line of 2 has an effect only if the line that it replaces is in the same part 
 has to be told when a barrier passed, a job that starts again begins with nothing, and what is remembered may
 be forgotten at any time: a deletion is then committed although rows of its key follow, before them. These
 lose against it in the one case that their ordering values are smaller. So the newest deletions are kept, up
-to ``ROWS_MAX`` and ``BYTES_MAX``, always those of the newest batch.
+to ``ROWS_MAX``, ``BYTES_MAX`` and ``FILES_MAX``, always those of the newest batch.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ from mainstem.limits import MIB
 from mainstem.writers.staged_rows import Stager, parse_line
 from mainstem.writers.write_spec import WriteSpec
 
-#: most remembered deletions of a worker, in rows and in bytes of these rows
+#: most remembered deletions of a worker: rows, bytes of these rows, files that hold them
 ROWS_MAX = 200_000
 BYTES_MAX = 64 * MIB
+FILES_MAX = 1000
 
 
 @dataclass(frozen=True)
@@ -82,38 +83,47 @@ class UpdatePairs:
         alone = is_before & _last_of_each(identities)
         kept = pa.array(~is_before)
         lines = _some(self._stager.stage(rows.filter(kept), deleted.filter(kept)))
-        self._open = [left for one in self._open for left in self._taken_back(one, identities, lines)]
+        self._take_back(identities, lines)
         if alone.any():
             mask = pa.array(alone)
-            self._opened(rows.filter(mask), identities.filter(mask), lines)
+            self._put(rows.filter(mask), identities.filter(mask), lines)
             self._forget()
         return lines
 
-    def _taken_back(self, one: _Open, identities: pa.Array, lines: list[str]) -> list[_Open]:
-        """What is left of earlier deletions after rows of these identities; adds the line that says so."""
-        followed = pc.is_in(one.identities, value_set=identities)
-        if not followed.true_count:
-            return [one]
-        left = pc.invert(followed)
-        rows = one.rows.filter(left)
-        line = self._stager.stage(rows, _all(rows.num_rows), instead=one.stamp)
-        lines.append(line)
-        if not rows.num_rows:
-            return []
-        return [_Open(parse_line(line, source="own").stamp, one.identities.filter(left), rows)]
+    def _take_back(self, identities: pa.Array, lines: list[str]) -> None:
+        """Earlier deletions that rows of these identities follow; adds the lines that say so."""
+        earlier, self._open = self._open, []
+        if not earlier:
+            return
+        every = pc.is_in(pa.concat_arrays([one.identities for one in earlier]), value_set=identities)
+        if not every.true_count:
+            self._open = earlier
+            return
+        start = 0
+        for one in earlier:
+            followed = every.slice(start, one.rows.num_rows)
+            start += one.rows.num_rows
+            if followed.true_count:
+                left = pc.invert(followed)
+                self._put(one.rows.filter(left), one.identities.filter(left), lines, one.stamp)
+            else:
+                self._open.append(one)
 
-    def _opened(self, rows: pa.Table, identities: pa.Array, lines: list[str]) -> None:
-        line = self._stager.stage(rows, _all(rows.num_rows))
+    def _put(self, rows: pa.Table, identities: pa.Array, lines: list[str], instead: str = "") -> None:
+        """Stage deletions and remember them."""
+        line = self._stager.stage(rows, pa.array(np.ones(rows.num_rows, bool)), instead=instead)
         lines.append(line)
-        self._open.append(_Open(parse_line(line, source="own").stamp, identities, rows))
+        if rows.num_rows:
+            self._open.append(_Open(parse_line(line, source="own").stamp, identities, rows))
 
     def _forget(self) -> None:
         """Forget the oldest."""
-        count = size = 0
-        for place in range(len(self._open) - 1, -1, -1):
+        newest = self._open[-1]
+        count, size = newest.rows.num_rows, newest.size
+        for place in range(len(self._open) - 2, -1, -1):
             count += self._open[place].rows.num_rows
             size += self._open[place].size
-            if (count > ROWS_MAX or size > BYTES_MAX) and place < len(self._open) - 1:
+            if count > ROWS_MAX or size > BYTES_MAX or len(self._open) - place > FILES_MAX:
                 del self._open[: place + 1]
                 return
 
@@ -135,10 +145,6 @@ def _last_of_each(identities: pa.Array) -> np.ndarray:
     last = np.zeros(len(codes), np.int64)
     last[codes] = places  # of equal codes the last one stays
     return last[codes] == places
-
-
-def _all(rows: int) -> pa.BooleanArray:
-    return pa.array(np.ones(rows, bool))
 
 
 def _some(line: str) -> list[str]:

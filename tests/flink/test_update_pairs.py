@@ -132,15 +132,21 @@ def test_a_job_that_starts_again_gives_the_same(tmp_path, index):
     assert job.checkpoint() == {("a", "x"): (6, 2)}
 
 
-def test_what_is_remembered_is_bounded_and_a_forgotten_deletion_comes_before_its_row(tmp_path, monkeypatch):
-    monkeypatch.setattr(update_pairs, "ROWS_MAX", 2)
+BOUNDS = [("ROWS_MAX", 2, 2), ("FILES_MAX", 2, 2), ("BYTES_MAX", 1, 1)]
+
+
+@pytest.mark.parametrize(("bound", "value", "left"), BOUNDS)
+def test_what_is_remembered_is_bounded_and_a_forgotten_deletion_comes_before_its_row(
+    tmp_path, monkeypatch, bound, value, left
+):
+    monkeypatch.setattr(update_pairs, bound, value)
     job = Job(tmp_path / "t")
     keys = [f"k{i}" for i in range(6)]
     job.batch(*[(NEW, key, "x", 1, 1) for key in keys])
     job.checkpoint()
     for key in keys:
         job.batch((UB, key, "x", 1, 1))
-    assert sum(one.rows.num_rows for one in job.pairs._open) == 2
+    assert sum(one.rows.num_rows for one in job.pairs._open) == left
     job.batch(*[(UA, key, "x", 1, 2) for key in keys[:5]])
     assert job.checkpoint() == {(key, "x"): (1, 2) for key in keys[:5]}
 
