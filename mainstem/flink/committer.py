@@ -174,9 +174,9 @@ class Committer:
         parts = self._parts.read_oldest([e for e in listed if e.name not in newest.parts])
         if parts is None:
             return Outcome(ALREADY_COMMITTED)
-        blank = [part.name for part in parts if not part.committables]
+        blank = [part.name for part in parts if not part.has_rows]
         self._parts.remove(blank)
-        parts = [part for part in parts if part.committables]
+        parts = [part for part in parts if part.has_rows]
         if not parts:
             return Outcome(EMPTY) if blank else None
         self._parts.settle()

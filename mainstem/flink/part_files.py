@@ -21,7 +21,7 @@ from mainstem.limits import PART_FILE_BYTES_MAX
 from mainstem.storage import paths
 from mainstem.storage.protocol import FileInfo, Storage
 from mainstem.storage.swaps import Tag, has_swaps, swappable
-from mainstem.writers.staged_rows import Committable, parse_line
+from mainstem.writers.staged_rows import Committable, counting, parse_line
 
 # Limits of one commit. A single part is never split.
 _PARTS_MAX = 256
@@ -42,6 +42,11 @@ class Part:
     def size(self) -> int:
         """Bytes of the staged files."""
         return sum(one.size for one in self.committables)
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether there is something to commit."""
+        return bool(counting(self.committables))
 
 
 class PartFiles:
@@ -151,7 +156,7 @@ class PartFiles:
         for name in names:
             with suppress(CorruptTable, Invalid):  # its rows are in; the sweep takes what it does not name
                 part = None if name in self._blanks else self.read(name)
-                staged += [one.path for one in part.committables] if part else []
+                staged += [one.path for one in part.committables if one.stamp] if part else []
             how(name)
         for path in staged:
             self._storage.delete(path)

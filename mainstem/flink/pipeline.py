@@ -17,7 +17,9 @@ replayed from the previous checkpoint. Rows of one key keep the order in which o
 them: there is no exchange before staging, and the lines of one task stay in order after it.
 
 Changes of an updating query are first rekeyed to the table's key (by Flink's own materializer, if the query
-has another key), then turned into rows with a column that marks deletions (``TO_CHANGELOG`` of Flink 2.3).
+has another key), then turned into rows with a column that tells their kind (``TO_CHANGELOG`` of Flink 2.3).
+Flink's planner is asked for upserts. It leaves UPDATE_BEFORE out where that says nothing, and sends it where
+it may be a deletion: behind a filter, or where rows may move to another partition (``update_pairs.py``).
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from mainstem.flink.insert_target import Target, open_target, rehearsed
 from mainstem.flink.inserting import row_kinds
 from mainstem.flink.recovery import SINK_UID
 from mainstem.flink.statements import named, quoted
+from mainstem.layout.key_index import key_index
 from mainstem.options.placing import INDEX_TYPE
 from mainstem.storage.backends import is_local
 
@@ -170,7 +173,8 @@ class Insert:
         with _python_options(self.env):
             rows, before = self._sent(env)
             names = rows.get_schema().get_field_names()
-            stage = _function(StageFunction(self.spec, self.target.sink, self.shapes, self.changes))
+            sink, anywhere = self.target.sink, self._unique_in_table()
+            stage = _function(StageFunction(self.spec, sink, self.shapes, self.changes, anywhere))
             lines = rows.select(stage(*[col(name) for name in names]).alias("line"))
             lines = lines.where(col("line").is_not_null)
             stream = env._j_tenv.toDataStream(lines._j_table, _java_types().STRING())
@@ -181,16 +185,23 @@ class Insert:
         return self._file_sink(stream, number)
 
     def _spreadable(self, tasks: int) -> bool:
-        """Whether another number of tasks may write the rows, in any order: only with an ordering field."""
-        if self.spec.ordering and self.spec.rules.ordering:
+        """Whether another number of tasks may write the rows, in any order: only with an ordering field, and
+        if no row may take back what an earlier one of another task said."""
+        if self.spec.ordering and self.spec.rules.ordering and not self.changes:
             return True
         if tasks != int(self.env.get_config().get("parallelism.default", "0")):
+            why = "of an updating query" if self.changes else "without an ordering field"
             warnings.warn(
-                f"write.tasks={tasks} has no effect: without an ordering field the order of rows of one key"
+                f"write.tasks={tasks} has no effect: {why} the order of rows of one key"
                 " counts, and they are written by the tasks of the query that give them",
                 stacklevel=2,
             )
         return False
+
+    def _unique_in_table(self) -> bool:
+        """Whether a key is one row of the table, else of its partition."""
+        index = key_index({**self.target.table.properties, **self.target.options.table})
+        return self.spec.placed_at_commit and index is not None and index.is_global
 
     def _sent(self, env: Any) -> tuple[Table, set[Any]]:
         """The columns that the function receives, as an append-only table, and the transformations before it.
@@ -202,19 +213,24 @@ class Insert:
 
         from mainstem.flink.stage_function import COLUMN
 
-        rows, owner = self.rows, self.env
+        rows, owner, before = self.rows, self.env, "'UPDATE_BEFORE'"
         if self.changes:
-            rows, owner = _with_kinds(env, rows, self.target.key), env
+            identity = [*self.target.key]
+            if not self._unique_in_table():
+                more = [name for name in self.target.partition if name in self.target.columns.names]
+                identity += [name for name in more if name not in identity]
+            (rows, rekeyed), owner = _with_kinds(env, rows, identity, self.target.key), env
+            before += ", 'DELETE'" if rekeyed else ""
         columns = [f"{text} AS {quoted(COLUMN + str(i))}" for i, text in enumerate(self.expressions)]
         if self.changes:
-            columns.insert(0, f"{_KIND} = 'DELETE' AS {quoted(COLUMN + 'deleted')}")
-        where = f" WHERE {_KIND} <> 'UPDATE_BEFORE'" if self.changes else ""
+            marks = (("deleted", "'DELETE'"), ("before", before))
+            columns[:0] = [f"{_KIND} IN ({kinds}) AS {quoted(COLUMN + name)}" for name, kinds in marks]
         with named(owner, rows) as view:
-            sent = owner.sql_query(f"SELECT {', '.join(columns)} FROM {view}{where}")
+            sent = owner.sql_query(f"SELECT {', '.join(columns)} FROM {view}")
         kind = sent._j_table.getResolvedSchema().toPhysicalRowDataType()
         stream = env._j_tenv.toDataStream(sent._j_table, kind.bridgedTo(_row_data()))
-        before = set(stream.getTransformation().getTransitivePredecessors())
-        return Table(env._j_tenv.fromDataStream(stream), env), before
+        earlier = set(stream.getTransformation().getTransitivePredecessors())
+        return Table(env._j_tenv.fromDataStream(stream), env), earlier
 
     def _file_sink(self, stream: Any, number: int) -> Any:
         from pyflink.common.serialization import Encoder
@@ -235,27 +251,54 @@ class Insert:
 _KIND = quoted("__mainstem_kind")
 
 
-def _with_kinds(env: Any, rows: Table, key: tuple[str, ...]) -> Table:
-    """Rows with their change kind as a column, with one change at a time per table key."""
+def _with_kinds(env: Any, rows: Table, identity: list[str], key: tuple[str, ...]) -> tuple[Table, bool]:
+    """Rows with their change kind as a column, with one change at a time per ``identity``: the columns that
+    tell a row of the table from others, those of its ``key`` among them. And whether Flink's materializer
+    rekeyed them: of an update it makes a DELETE and an INSERT."""
     from pyflink.java_gateway import get_gateway
     from pyflink.table import Table
     from pyflink.util.java_utils import to_jarray
 
-    api = get_gateway().jvm.org.apache.flink.table.api
-    mode = get_gateway().jvm.org.apache.flink.table.connector.ChangelogMode.all()
+    gateway = get_gateway().jvm
+    api = gateway.org.apache.flink.table.api
+    modes = gateway.org.apache.flink.table.connector.ChangelogMode
+    rows, primary = _never_null(env, rows, identity, key)
     builder = api.Schema.newBuilder()
     plain = api.Schema.newBuilder()
     for column in rows._j_table.getResolvedSchema().getColumns():
         kind = column.getDataType()
-        kind = kind.notNull() if column.getName() in key else kind
+        kind = kind.notNull() if column.getName() in primary else kind
         builder.column(column.getName(), kind)
         plain.column(column.getName(), kind)
-    if key:
-        builder.primaryKey(to_jarray(get_gateway().jvm.String, list(key)))
-    stream = env._j_tenv.toChangelogStream(rows._j_table, builder.build(), mode)
-    changed = Table(env._j_tenv.fromChangelogStream(stream, plain.build(), mode), env)
+    if primary:
+        builder.primaryKey(to_jarray(gateway.String, primary))
+    with _set_meanwhile(env, {"table.exec.sink.require-on-conflict": "false"}):
+        stream = env._j_tenv.toChangelogStream(rows._j_table, builder.build(), modes.upsert(False))
+    steps = stream.getTransformation().getTransitivePredecessors()
+    rekeyed = any("SinkMaterializer" in step.getName() for step in steps)
+    changed = Table(env._j_tenv.fromChangelogStream(stream, plain.build(), modes.all()), env)
     with named(env, changed) as view:
-        return env.sql_query(f"SELECT * FROM TO_CHANGELOG(input => TABLE {view}, op => DESCRIPTOR({_KIND}))")
+        sql = f"SELECT * FROM TO_CHANGELOG(input => TABLE {view}, op => DESCRIPTOR({_KIND}))"
+        return env.sql_query(sql), rekeyed
+
+
+def _never_null(env: Any, rows: Table, identity: list[str], key: tuple[str, ...]) -> tuple[Table, list[str]]:
+    """The rows, and columns of them that can be a primary key of Flink's: for a partition column that may be
+    null there is another column with its text."""
+    columns = rows._j_table.getResolvedSchema().getColumns()
+    found = {column.getName(): column.getDataType() for column in columns}
+    primary: list[str] = []
+    more: list[str] = []
+    for place, name in enumerate(identity):
+        if name in key or not found[name].getLogicalType().isNullable():
+            primary.append(name)
+        else:
+            primary.append(f"__mainstem_partition{place}")
+            more.append(f"COALESCE(CAST({quoted(name)} AS STRING), '') AS {quoted(primary[-1])}")
+    if not more:
+        return rows, primary
+    with named(env, rows) as view:
+        return env.sql_query(f"SELECT *, {', '.join(more)} FROM {view}"), primary
 
 
 @contextmanager
@@ -270,6 +313,13 @@ def _python_options(env: TableEnvironment) -> Iterator[None]:
         # A checkpoint ends the bundle anyway, and nothing is visible before it.
         "python.fn-execution.bundle.time": str(min(max(interval, 1000), _BUNDLE_MS_MAX)),
     }
+    with _set_meanwhile(env, wanted):
+        yield
+
+
+@contextmanager
+def _set_meanwhile(env: TableEnvironment, wanted: Mapping[str, str]) -> Iterator[None]:
+    """Settings for what is translated in this context, unless the user set them."""
     config = env.get_config()
     mine = [key for key in wanted if not config.get(key, "")]
     for key in mine:

@@ -13,6 +13,10 @@ each bucket's blocks from the staged files into its log file, replacing the stam
 On a table without buckets the file holds plain rows (``unplaced_rows``), and the commit looks where their
 keys live. There are no stamped blocks then.
 
+A line may take another's place (``instead``): the worker learnt meanwhile that some of its rows do not count.
+It does so only among lines that are added together. If they are not, the other line was committed before, by
+itself, and the later one is left out.
+
 A worker that dies leaves a file without a line, which no process reads; the engine that keeps the lines
 must remove it. Blocks are put in place whole: neither side merges rows, so that a table with partial updates,
 ordering fields or deletes behaves as if the batch had been written in the transaction.
@@ -24,6 +28,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -44,8 +49,8 @@ from mainstem.writers.transaction_schema import declare
 from mainstem.writers.unplaced_rows import Segment, segment_of, segments_of_file
 from mainstem.writers.write_spec import DELETE, OF_BASE_FILES, WriteSpec
 
-# Of lines with pieces, and of lines with segments: a release that does not know a version says so.
-_VERSION, _UNPLACED_VERSION = 1, 2
+# Of lines with pieces, with segments, and instead of others: a release that does not know a version says so.
+_VERSION, _UNPLACED_VERSION, _INSTEAD_VERSION = 1, 2, 3
 # All written bytes are searched for the stamp. The search skips far at a byte that no stamp contains. Most
 # rows consist of small letters and digits, so stamps consist of capital letters, which share no low bits with
 # them.
@@ -81,9 +86,11 @@ class Committable:
     stamp: str
     operation: str
     order: str
-    pieces: tuple[Piece, ...]
+    pieces: tuple[Piece, ...] = ()
     #: of a table without buckets, in place of pieces
     segments: tuple[Segment, ...] = ()
+    #: the stamp of the file whose place this line takes; without rows it has no file (and stamp) of its own
+    instead: str = ""
 
     @property
     def path(self) -> str:
@@ -107,6 +114,8 @@ class Committable:
             "v": _UNPLACED_VERSION if self.segments else _VERSION, "table": self.table, "sink": self.sink,
             "file": self.stamp, "op": self.operation, "order": self.order,
         }  # fmt: skip
+        if self.instead:
+            record.update(v=_INSTEAD_VERSION, instead=self.instead)
         if self.segments:
             record["segments"] = [segment.record() for segment in self.segments]
         else:
@@ -118,20 +127,23 @@ def parse_line(line: str, *, source: str) -> Committable:
     """The committable in a line. ``source``: where it was read. Raises ``CorruptTable``."""
     try:
         record = json.loads(line)
-        if record["v"] not in (_VERSION, _UNPLACED_VERSION):
+        if record["v"] not in (_VERSION, _UNPLACED_VERSION, _INSTEAD_VERSION):
             raise Unsupported(
-                f"a committable of version {record['v']!r}, expected at most {_UNPLACED_VERSION}:"
+                f"a committable of version {record['v']!r}, expected at most {_INSTEAD_VERSION}:"
                 " another release of mainstem"
                 " wrote it; commit it with that release"
             )
-        unplaced = record["v"] == _UNPLACED_VERSION
+        replaces = record["v"] == _INSTEAD_VERSION
+        unplaced = "segments" in record if replaces else record["v"] == _UNPLACED_VERSION
+        instead = record["instead"] if replaces else ""
         pieces = () if unplaced else tuple(Piece(*fields) for fields in record["pieces"])
         segments = tuple(map(Segment.parsed, record["segments"])) if unplaced else ()
         names = (record["table"], record["sink"], record["file"], record["op"], record["order"])
         for piece in pieces:
             _check_piece(piece, source)
         is_text = all(isinstance(name, str) for name in names)
-        if not (pieces or segments) or not is_text or not paths.is_stamp(names[2]):
+        is_named = is_text and (paths.is_stamp(names[2]) if pieces or segments else instead and not names[2])
+        if not is_named or (replaces and not _is_stamp(instead)):
             raise ValueError("a field is missing or of another type")
     except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
         raise CorruptTable(
@@ -139,7 +151,11 @@ def parse_line(line: str, *, source: str) -> Committable:
             " rows a checkpoint wrote, so do not remove it: restore the file from a copy",
             path=source,
         ) from error
-    return Committable(*names, pieces, segments)
+    return Committable(*names, pieces, segments, instead)
+
+
+def _is_stamp(value: object) -> bool:
+    return isinstance(value, str) and paths.is_stamp(value)
 
 
 def _check_piece(piece: Piece, source: str) -> None:
@@ -234,38 +250,43 @@ class Stager:
         self._settled = False
 
     def stage(
-        self, rows: pa.Table | pa.RecordBatch, deleted: pa.BooleanArray | None = None, order: str = ""
+        self,
+        rows: pa.Table | pa.RecordBatch,
+        deleted: pa.BooleanArray | None = None,
+        order: str = "",
+        instead: str = "",
     ) -> str:
         """Write a batch of any buckets, durably; returns the line that commits it, "" for no rows.
 
         ``deleted`` marks rows that are deletions (with their ordering value, as a row flag's); of several
         rows of a key the later ones count, as far as the table's merge mode says so. ``order`` sorts the
-        batches of a commit, as text; those of equal order keep that of their lines. Raises ``Invalid`` for
-        rows that the table cannot hold, ``OSError`` for trouble with storage; nothing is left then.
+        batches of a commit, as text; those of equal order keep that of their lines. ``instead``: the stamp
+        of a file of this worker whose place the batch takes; without rows the file is taken back. Raises
+        ``Invalid`` for rows that the table cannot hold, ``OSError`` for trouble with storage; nothing is left
+        then.
         """
         try:
             batch = as_table(rows)
             if not batch.num_rows:
-                return ""
+                return self._committable("", order, instead=instead).line() if instead else ""
             flags = _flags(deleted, batch.num_rows)
             for _ in range(_STAMPS_MAX):
-                line = self._stage(batch, flags, order)
-                if line:
-                    return line
+                made = self._stage(batch, flags, order)
+                if made is not None:
+                    return replace(made, instead=instead).line()
         except MainstemError as error:
             error.table = error.table or self._spec.base
             raise
         raise Invalid("the rows hold every stamp that was drawn: randomness is broken", table=self._spec.base)
 
-    def _stage(self, batch: pa.Table, deleted: np.ndarray | None, order: str) -> str:
-        """Empty if the stamp happens to be in the rows."""
+    def _stage(self, batch: pa.Table, deleted: np.ndarray | None, order: str) -> Committable | None:
+        """None if the stamp happens to be in the rows."""
         stamp = _stamp(self._random)
         path = paths.staged_file(self._sink, stamp)
         if self._spec.placed_at_commit:
             segment, data = segment_of(self._encoder, batch, deleted)
             self._put(path, data)
-            operation = self._spec.operation
-            return Committable(self._mark, self._sink, stamp, operation, order, (), (segment,)).line()
+            return self._committable(stamp, order, segments=(segment,))
         self._encoder.adopt(replace(self._spec, instant=stamp))
         sink = self._storage.upload(path)
         pieces: list[Piece] = []
@@ -274,7 +295,7 @@ class Stager:
                 if data.count(stamp.encode()) != _stamps(piece.writes, piece.blocks):
                     sink.close(durable=False)
                     self._storage.delete(path)
-                    return ""
+                    return None
                 sink.append([data])
                 pieces.append(piece)
             sink.close(durable=self._spec.fsync)
@@ -283,8 +304,10 @@ class Stager:
             sink.close(durable=False)
             self._storage.delete(path)
             raise
-        operation = self._spec.operation
-        return Committable(self._mark, self._sink, stamp, operation, order, tuple(pieces)).line()
+        return self._committable(stamp, order, pieces=tuple(pieces))
+
+    def _committable(self, stamp: str, order: str, **content: Any) -> Committable:
+        return Committable(self._mark, self._sink, stamp, self._spec.operation, order, **content)
 
     def _put(self, path: str, data: bytes) -> None:
         sink = self._storage.upload(path)
@@ -378,6 +401,23 @@ def _turns(keys: pa.Array, deleted: np.ndarray) -> np.ndarray:
 
 
 # -- in the process that commits ----------------------------------------------------------------------
+
+
+def counting(lines: Iterable[Committable]) -> list[Committable]:
+    """Those lines whose rows count: a line that another one replaced does not, nor one that would replace a
+    line which is not among these."""
+    found: list[Committable | None] = []
+    places: dict[str, int] = {}
+    for one in lines:
+        if one.instead:
+            place = places.pop(one.instead, None)
+            if place is None:
+                continue
+            found[place] = None
+        if one.stamp:
+            places.setdefault(one.stamp, len(found))
+            found.append(one)
+    return [one for one in found if one is not None]
 
 
 def append(

@@ -436,7 +436,8 @@ class Transaction:
             if self._spec.operation in OF_BASE_FILES:
                 raise Invalid("staged rows go to log files: begin an upsert", table=self._ctx.base)
             with self._turns.step("add_staged"), self._refusals():
-                found = [staged_rows.parse_line(line, source=source) for line in lines if line.strip()]
+                every = [staged_rows.parse_line(line, source=source) for line in lines if line.strip()]
+                found = staged_rows.counting(every)
                 if not self._spec.placed_at_commit:
                     return staged_rows.append(
                         seams, self._spec, self._opened(), found, schema_seen, self._every_buckets

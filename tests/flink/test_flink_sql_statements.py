@@ -474,9 +474,9 @@ def test_create_table_as_select_makes_the_table_and_writes_the_rows(t, filled, t
     assert table.scan(columns=["id"]).to_arrow().num_rows == 3
 
 
-def tasks_of_workers(t):
+def tasks_of_workers(t, query="select * from sourceT"):
     """Parallelism of the Python workers that stage the rows of ``sourceT``, which two tasks read."""
-    planned = plan_insert(t._t_env, t.sql_query("select * from sourceT"), declared(t, ("t1",)))
+    planned = plan_insert(t._t_env, t.sql_query(query), declared(t, ("t1",)))
     operators = planned.opened().transformation().getTransitivePredecessors()
     return {one.getParallelism() for one in operators if one.getName().startswith("PythonCalc")}
 
@@ -494,6 +494,15 @@ def test_write_tasks_has_no_effect_where_the_order_of_rows_counts_and_says_so(en
     declare(t, path, tasks=3, more=", 'ordering.fields' = 'no_precombine'")
     with pytest.warns(UserWarning, match=r"write\.tasks=3 has no effect"):
         assert tasks_of_workers(t) == {2}
+
+
+def test_write_tasks_has_no_effect_on_an_updating_query_whose_rows_take_back_earlier_ones(environment, path):
+    t = environment(tasks=2)
+    t.execute_sql(SOURCE)
+    declare(t, path, columns="uuid string primary key not enforced, ts bigint", tasks=3)
+    query = "select uuid, count(*) as ts from sourceT group by uuid"
+    with pytest.warns(UserWarning, match=r"write\.tasks=3 has no effect: of an updating query"):
+        assert tasks_of_workers(t, query) <= {2, -1}
 
 
 def test_between_begin_and_end_only_inserts_may_stand(t, path) -> None:

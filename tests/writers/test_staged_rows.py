@@ -18,7 +18,9 @@ from small_table import SCHEMA, content, rows
 
 import mainstem
 from mainstem.errors import CorruptTable, Invalid, Unsupported
-from mainstem.writers.staged_rows import Stager
+from mainstem.flink.committer import Committer
+from mainstem.flink.part_files import PartFiles
+from mainstem.writers.staged_rows import Stager, parse_line
 from tests.storage.steps import storage_at
 
 SINK = "t1"
@@ -108,6 +110,25 @@ def test_a_transaction_takes_staged_rows_and_rows_of_its_own(make_table):
         txn.write(rows([2], 1, "after"))
         assert txn.commit().rows == 4
     assert content(table) == {"k1": "staged1", "k2": "after2"}
+
+
+def test_a_line_takes_the_place_of_another_that_is_there_and_is_left_out_if_it_is_not(make_table):
+    table = make_table()
+    one = stager(table)
+    first, other = one.stage(rows([1, 2], 1)), one.stage(rows([3], 1))
+    later = one.stage(rows([2], 5), instead=parse_line(first, source="t").stamp)
+    none = one.stage(rows([], 1), instead=parse_line(later, source="t").stamp)
+    commit(table, later, none)
+    assert content(table) == {}
+    commit(table, first, other, later)
+    assert sorted(content(table)) == ["k2", "k3"]
+    commit(table, one.stage(rows([4], 1)), later, none)
+    assert sorted(content(table)) == ["k2", "k3", "k4"]
+    parts = PartFiles(storage_at(table.path), SINK)
+    part = "".join(f"{line}\n" for line in (first, later, none)).encode()
+    storage_at(table.path).put_new(parts.path("part-0-0"), part, durable=False)
+    assert Committer(table, SINK).commit_pending() == []
+    assert staged_files(table) != [] and parse_line(first, source="t").stamp not in staged_files(table)
 
 
 def test_columns_are_filled_in_where_the_table_updates_parts_of_rows(make_table):
@@ -302,6 +323,11 @@ def bend(line, **changes):
         ({"pieces_3": 2}, "staged rows are damaged"),
         ({"pieces_5": True}, "numbers"),
         ({"pieces_6": 10**15}, "staged rows are damaged"),
+        ({"v": 3}, "does not parse"),
+        ({"v": 3, "instead": "../t"}, "does not parse"),
+        ({"v": 3, "instead": 5}, "does not parse"),
+        ({"v": 3, "instead": "A" * 17, "pieces": []}, "does not parse"),
+        ({"v": 3, "instead": "A" * 17, "file": ""}, "does not parse"),
     ],
 )
 def test_lines_that_lead_elsewhere_or_say_something_else_are_refused(make_table, changes, match):
