@@ -42,8 +42,8 @@ HEARTBEAT_MS = 1000
 MISSES = 2
 # Interval and misses of processes that were given others than the table says.
 HEARTBEATS = ((300, 2), (HEARTBEAT_MS, 1), (HEARTBEAT_MS, MISSES), (3000, 2), (2000, 5))
-#: compactions beyond those that are asked for, since others were taken back
-_TAKEN_BACK_MAX = 30
+#: a compactor makes no more, since others take back each one
+_TAKEN_BACK_MAX = 40
 
 
 class Tables(Simulation):
@@ -422,12 +422,13 @@ class Tables(Simulation):
     def _compactor(self, process: Process) -> None:
         # Ours, or one that works as Java's; never both, for Java has no election of executors.
         compact = self._our_compaction(process) if self._ours_compact() else self._java_compaction(process)
+        made = 0
         while self.compactions > 0 or "compaction" in plain_format.pending(self.disk).values():
-            if self.compactions < -_TAKEN_BACK_MAX:
+            if made > _TAKEN_BACK_MAX:
                 break  # whoever takes back each one goes on until this one ends
             self.pause_between(process, 300)
             try:
-                compact()
+                made += bool(compact())
                 self.compactions -= 1
             except MainstemError as error:
                 self._accept(error)
