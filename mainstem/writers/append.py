@@ -177,6 +177,20 @@ class BucketAppender:
 
     # -- files -----------------------------------------------------------------------------------
 
+    def _take_back_files(self) -> int:
+        """Remove the files made so far, which ``settle`` makes durable; returns the greatest version among
+        their names: later ones need greater ones."""
+        for log in self._logs.values():
+            drop(log.sink)
+            if not has_swaps(self._storage):
+                self._storage.delete(log.stat.path)
+        for stat in self._closed:
+            self._storage.delete(stat.path)
+        passed = max(self._versions.values(), default=0)
+        for mine in (self._logs, self._closed, self._versions, self.written):
+            mine.clear()
+        return passed
+
     def _append(self, slab: Slab) -> None:
         encoded = self._encoder.blocks(slab, self.file_id)
         self.torn = True  # until the whole batch is appended: a half-written block must not commit

@@ -37,12 +37,11 @@ from mainstem.storage import paths
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.clustering_plans import CLUSTER, ClusteringPlan, load_clustering_plan
 from mainstem.timeline.commit_metadata import OVERWRITES, CommitMetadata
-from mainstem.timeline.instant import CLUSTERING, REPLACECOMMIT, REQUESTED, Instant
-from mainstem.timeline.plans import load_rollback_plan
+from mainstem.timeline.instant import CLUSTERING, REPLACECOMMIT
 from mainstem.writers.conflicts import COMPACT, LOG_COMPACT, CompletedWrites, is_completed_write
 from mainstem.writers.context import WriterContext
 from mainstem.writers.placed_rows import PlacingAppender
-from mainstem.writers.rollback import condemned, execute_rollback, roll_back
+from mainstem.writers.rollback import take_back_clustering
 
 _ROUNDS_MAX = 10
 # They write keys anew that were there before.
@@ -112,7 +111,7 @@ class KeysPlacedMeanwhile:
         for requested, plan in self._plans(timeline):
             if plan is None or not plan.ours:
                 return Replaced(f"the pending clustering {requested} replaces them")
-            self._withdraw(timeline, requested)
+            take_back_clustering(self._ctx, timeline, requested)
         return None
 
     def _hidden_in_index(self, timeline: ActiveTimeline) -> bool:
@@ -189,15 +188,6 @@ class KeysPlacedMeanwhile:
                 continue  # gone since the listing, or completed: then its replaced groups tell
             if plan is None or not mine.isdisjoint(plan.taken):
                 yield requested, plan
-
-    def _withdraw(self, timeline: ActiveTimeline, requested: str) -> None:
-        rollback = condemned(self._storage, timeline).get(requested)
-        if rollback is None:
-            roll_back(self._ctx, Instant(requested, CLUSTERING, REQUESTED), own=True)
-            return
-        plan = load_rollback_plan(self._storage, rollback)  # of a process that may have died
-        if plan is not None:
-            execute_rollback(self._ctx, rollback, plan, shown=True)
 
     def _meets(self, place: GroupOfKey, path: str) -> bool:
         return any(keys is None or self._appender.meets(place, keys) for keys in self._keys(place, path))

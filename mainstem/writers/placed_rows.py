@@ -490,18 +490,9 @@ class PlacingAppender(BulkInserter):
     def _take_back_all(self) -> None:
         if has_swaps(self._storage) and self._closed:
             raise self._taken("a clustering replaced a file group of this transaction")
-        for log in self._logs.values():
-            drop(log.sink)
-            if not has_swaps(self._storage):
-                self._storage.delete(log.stat.path)
-        for stat in self._closed:
-            self._storage.delete(stat.path)
-        self._passed = max((self._passed, *self._versions.values()))
-        for mine in (self._logs, self._closed, self._versions, self._fresh, self._gone, self._waiting):
+        self._passed = max(self._passed, self._take_back_files())
+        for mine in (self._fresh, self._gone, self._waiting, self._came, self._filled):
             mine.clear()
-        self._came.clear()
-        self._filled.clear()
-        self.written.clear()
 
     def _taken(self, what: str = "another writer inserted or moved a key of this transaction") -> KeyTaken:
         self.torn = False

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from mainstem.layout.stored_rings import Rings
-from mainstem.storage.protocol import Storage, drop
+from mainstem.storage.protocol import Storage
 from mainstem.storage.swaps import has_swaps
 from mainstem.writers.append import BucketAppender, OpenLog
 from mainstem.writers.placed_rows import Kept
@@ -58,15 +58,7 @@ class RingAppender(BucketAppender):
         """
         self._check_whole()
         self.torn = True  # until all are written
-        for log in self._logs.values():
-            drop(log.sink)
-            if not has_swaps(self._storage):
-                self._storage.delete(log.stat.path)
-        for stat in self._closed:
-            self._storage.delete(stat.path)
-        self._passed = max((self._passed, *self._versions.values()))
-        for mine in (self._logs, self._closed, self._versions, self.written):
-            mine.clear()
+        self._passed = max(self._passed, self._take_back_files())
         assert self._spec.rings is not None
         self.rings = Rings(self._storage, self._spec.buckets, self._spec.rings)
         self._encoder.rings = self.rings

@@ -14,12 +14,11 @@ from collections.abc import Callable
 from mainstem.layout.key_index import GroupOfKey
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.clustering_plans import load_clustering_plan
-from mainstem.timeline.instant import CLUSTERING, REPLACECOMMIT, REQUESTED, Instant
-from mainstem.timeline.plans import load_rollback_plan
+from mainstem.timeline.instant import CLUSTERING, REPLACECOMMIT
 from mainstem.writers.conflicts import CompletedWrites
 from mainstem.writers.context import WriterContext
 from mainstem.writers.keys_placed_meanwhile import Replaced
-from mainstem.writers.rollback import condemned, execute_rollback, roll_back
+from mainstem.writers.rollback import take_back_clustering
 
 
 class RingsMeanwhile:
@@ -42,15 +41,8 @@ class RingsMeanwhile:
     def withdraw_plans(self, timeline: ActiveTimeline) -> None:
         """Outside the lock: take back plans of ours that would leave rows out."""
         for requested, ours in self._plans(timeline):
-            if not ours:
-                continue
-            rollback = condemned(self._storage, timeline).get(requested)
-            if rollback is None:
-                roll_back(self._ctx, Instant(requested, CLUSTERING, REQUESTED), own=True)
-                continue
-            plan = load_rollback_plan(self._storage, rollback)  # of a process that may have died
-            if plan is not None:
-                execute_rollback(self._ctx, rollback, plan, shown=True)
+            if ours:
+                take_back_clustering(self._ctx, timeline, requested)
 
     def find(self, timeline: ActiveTimeline) -> Replaced | None:
         """What replaced, or will replace, one of the transaction's file groups; None: nothing does.

@@ -176,6 +176,20 @@ def roll_back(
     return execute_rollback(ctx, published.time, plan)
 
 
+def take_back_clustering(ctx: WriterContext, timeline: ActiveTimeline, requested: str) -> None:
+    """Takes back the plan of a clustering of ours, which a writer is about to complete a write in.
+
+    Helps a process that began it already. The plan may be there still if another one is at it: look again.
+    """
+    rollback = condemned(ctx.seams.storage, timeline).get(requested)
+    if rollback is None:
+        roll_back(ctx, Instant(requested, CLUSTERING, REQUESTED), own=True)
+        return
+    plan = load_rollback_plan(ctx.seams.storage, rollback)  # of a process that may have died
+    if plan is not None:
+        execute_rollback(ctx, rollback, plan, shown=True)
+
+
 def plan_of(ctx: WriterContext, plan: RollbackPlan) -> bytes:
     """The bytes of a rollback plan. As Java expects, it lists the files that the instant has now."""
     files = list(_files_of(ctx, plan.instant))

@@ -33,7 +33,7 @@ from mainstem.timeline.clustering_plans import (
 )
 from mainstem.timeline.commit_metadata import decode_commit
 from mainstem.truetime.instant_times import instant_text, parse_wall
-from mainstem.writers import keys_placed_meanwhile, placed_rows, rollback
+from mainstem.writers import placed_rows, rollback
 from mainstem.writers.keys_placed_meanwhile import KeysPlacedMeanwhile
 
 GIVEN = {
@@ -42,7 +42,6 @@ GIVEN = {
     "hoodie.mainstem.services": "off",
 }
 OPTION = "hoodie.clustering.plan.strategy."
-ROLL_BACK = rollback.roll_back
 
 
 @pytest.fixture
@@ -477,7 +476,6 @@ def test_the_command_clusters_a_table_without_buckets(plain, capsys):
 def test_a_rollback_of_a_plan_that_died_is_finished_by_the_next_writer(plain, monkeypatch):
     planned = plain.schedule_clustering()
     with monkeypatch.context() as patched:
-        patched.setattr(keys_placed_meanwhile, "roll_back", died)
         patched.setattr(rollback, "execute_rollback", died)
         with pytest.raises(Unavailable), again(plain).begin() as txn:
             txn.write(rows([1], ts=5, value="dies"))
@@ -488,9 +486,7 @@ def test_a_rollback_of_a_plan_that_died_is_finished_by_the_next_writer(plain, mo
 
 
 def died(*given, **named):
-    """Publishes the rollback's plan and stops there."""
-    if len(given) == 2:
-        return ROLL_BACK(*given, **named)
+    """The rollback's plan is published."""
     raise OSError(5, "the process is gone")
 
 

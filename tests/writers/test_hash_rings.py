@@ -20,7 +20,7 @@ import pytest
 import mainstem
 from mainstem.errors import CorruptTable, Invalid, RolledBack, Unsupported
 from mainstem.layout.hash_rings import HASH_MAX, first_ring, parsed_ring, ring_hashes, xxhash32
-from mainstem.writers import rings_meanwhile, rollback
+from mainstem.writers import rollback
 from tests.golden_tables.tables import unpack
 
 ENGINE, COUNT = "hoodie.index.bucket.engine", "hoodie.bucket.index.num.buckets"
@@ -272,8 +272,8 @@ def test_a_plan_that_another_writer_is_taking_back_ends_no_transaction(
                 patched.setattr(rollback, "execute_rollback", lambda *_, **__: None)
                 return roll_back(*given, **more)
 
-        roll_back = rings_meanwhile.roll_back
-        monkeypatch.setattr(rings_meanwhile, "roll_back", planned_by_another)
+        roll_back = rollback.roll_back
+        monkeypatch.setattr(rollback, "roll_back", planned_by_another)
         txn.commit()
     assert not [i for i in table.timeline() if i.completion is None]
     check_places(tmp_path / "t", {f"k{n}" for n in range(60)})
