@@ -176,6 +176,8 @@ class _Plan:
     clauses: list[tuple[Clause, dict[str, _Given]]]
     key: tuple[str, ...]
     partial: str | None
+    #: the completion time as of which the whole statement reads the table
+    moment: str | None
 
     @classmethod
     def of(
@@ -187,7 +189,8 @@ class _Plan:
         asked = {name: text for name in MERGE_PARTIAL.names if (text := spark.conf.get(name, None))}
         asked |= {name: str(value) for name, value in properties.items()}
         partial = rules.partial if MERGE_PARTIAL.read(asked) else None
-        made = cls(spark, statement, table, spark_schema(table.schema), rules, [], key, partial)
+        schema, moment = spark_schema(table.schema), newest_moment(table)
+        made = cls(spark, statement, table, schema, rules, [], key, partial, moment)
         made.clauses = made._clauses()
         return made
 
@@ -258,7 +261,7 @@ class _Plan:
         text, view = self._query()
         schema = spark_schema(self.table.scan().schema)
         guess = stand_in(self.spark, schema)
-        moment = newest_moment(self.table)
+        moment = self.moment
         with _viewed(self.spark, view, guess):
             wanted = needs(self._acted(self.spark.sql(text, **arguments)), guess)
         if moment is None:
@@ -486,11 +489,10 @@ class _Plan:
         """The rows, with the action of inserts whose key the table has."""
         from pyspark.sql import functions as F
 
-        moment = newest_moment(self.table)
-        if moment is None:
+        if self.moment is None:
             return found
         names = [n for n in self.key if not self._global or n in self.table.config.record_key]
-        read = self.spark.read.format("mainstem").options(**{AS_OF_COMPLETION: moment})
+        read = self.spark.read.format("mainstem").options(**{AS_OF_COMPLETION: self.moment})
         there = read.option(COLUMNS, ",".join(names)).load(self.table.path)
         there = there.select(*(F.col(quoted(n)).alias(f"_mainstem_there_{i}") for i, n in enumerate(names)))
         there = there.withColumn("_mainstem_there", F.lit(True))

@@ -196,6 +196,24 @@ def test_a_newer_row_of_another_writer_outlives_delete_update_and_merge(
     assert _rows(tmp_path, "id", "name") == [(0, "newer"), (2, "newer"), (3, "mine"), (4, "newer")]
 
 
+def test_a_key_that_another_writer_inserts_behind_the_statements_view_is_one_row(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    table = _table(tmp_path)
+    newest = row_statements.newest_moment
+
+    def looked(one: mainstem.Table) -> str | None:
+        moment = newest(one)
+        table.upsert([{"id": 8, "name": "theirs", "price": 0.0, "ts": 11, "city": "oslo"}])
+        return moment
+
+    monkeypatch.setattr(row_statements, "newest_moment", looked)
+    ms.sql(spark, f"MERGE INTO {_in(tmp_path)} t USING (SELECT 8L AS k) s ON t.id = s.k AND t.price > 0"
+                  " WHEN NOT MATCHED THEN INSERT (id, name, price, ts, city)"
+                  " VALUES (s.k, 'mine', 1, 12, 'oslo')")  # fmt: skip
+    assert [row for row in _rows(tmp_path, "id", "name") if row[0] == 8] == [(8, "mine")]
+
+
 def test_without_an_ordering_field_an_update_takes_back_what_was_written_since_it_looked(
     spark: SparkSession, tmp_path: Path, meanwhile: list[Any]
 ):
