@@ -176,7 +176,7 @@ def _a_plan_of_what_was_listed_before(monkeypatch: pytest.MonkeyPatch) -> None:
         (_base_files_only, "placed-services", 6),
         (_rows_of_a_file_that_was_taken_back_are_lost, "placed", 1),
         (_an_old_look, "placed", 1),
-        (_replaced_file_groups_are_not_noticed, "placed-clustered", 8),
+        (_replaced_file_groups_are_not_noticed, "placed-clustered", 161),
         (_plans_stay_and_nobody_looks, "placed-clustered", 1),
         (_plans_count_outside_the_lock_only, "placed-clustered", 1),
         (_placed_again_by_the_old_look, "placed-clustered", 1),
