@@ -118,7 +118,7 @@ GATE, TARGET = r"gate\.json$", r"timeline/\d+_\d+\.deltacommit$"
 #: name -> an object, before or after its put, which put; and whether the table has a metadata table
 MOMENTS = {
     "before the decision": (GATE, "before", 5, True),
-    "after a swap of the gate": (GATE, "after", 5, False),
+    "after a swap of the gate": (GATE, "after", 3, False),
     "before the file that shows": (TARGET, "before", 3, True),
     "after the file that shows": (TARGET, "after", 3, False),
     "in the middle of its files": (r"^(?!\.hoodie).*\.log\.", "after", 5, True),
