@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TextIO
 
 from mainstem.cli.rounds import add_when, ended_by_signals, warn
@@ -64,7 +64,7 @@ def _print(found: Activity, path: str, out: TextIO) -> None:
         f"{plain(path)}: {commits} commits within {found.window_s:.0f} s, {len(found.pending)} instants under"
         f" way, {found.instants} active\n"
     )
-    out.writelines(f"{plain(one.check)}: {_shown(one.evidence)}\n" for one in found.due)
+    out.writelines(f"{plain(one.check)}: {plain(one.shown_by)}\n" for one in found.due)
     if found.writers:
         out.write("\n")
         print_table(_writers(found), _HEADS, out)
@@ -87,7 +87,3 @@ def _writers(found: Activity) -> Iterator[dict[str, object]]:
             "rows/s": round(one.rows / found.window_s), "MB/s": round(one.bytes / found.window_s / 1e6, 2),
             "last": f"{one.last_s:.0f} s ago",
         }  # fmt: skip
-
-
-def _shown(evidence: Mapping[str, object]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in evidence.items())

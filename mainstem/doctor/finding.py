@@ -38,7 +38,12 @@ class Finding:
             "evidence": dict(self.evidence), "command": self.command or None, "fixable": self.fixable,
         }  # fmt: skip
 
+    @property
+    def shown_by(self) -> str:
+        """The evidence, for people."""
+        return ", ".join(f"{name} {value}" for name, value in self.evidence.items())
+
     def __str__(self) -> str:
-        shown = ", ".join(f"{name} {value}" for name, value in self.evidence.items())
+        shown = self.shown_by
         lines = [f"{self.severity}: {self.check}: {self.text}", *([f"  shown by: {shown}"] if shown else [])]
         return "\n".join([*lines, *([f"  do: {self.command}"] if self.command else [])])

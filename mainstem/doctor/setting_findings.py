@@ -23,7 +23,6 @@ from mainstem.services.compaction_plan import CompactionOptions
 from mainstem.services.log_compaction_plan import LogCompactionOptions
 from mainstem.services.service_switches import RunOptions
 from mainstem.storage import paths
-from mainstem.timeline.instant import COMMIT, DELTACOMMIT, REPLACECOMMIT
 
 _NEWEST = 50
 _OURS, _OTHERS = "mainstem", "another engine"
@@ -78,7 +77,7 @@ def _lock(table: ExaminedTable) -> Iterator[Finding]:
 
 
 def _engines(table: ExaminedTable) -> Iterator[Finding]:
-    writes = [i for i in table.state.timeline.completed if i.action in (COMMIT, DELTACOMMIT, REPLACECOMMIT)]
+    writes = table.state.writes
     counted: Counter[str] = Counter()
     for instant in sorted(writes, key=lambda i: i.completion or "")[-_NEWEST:]:
         try:

@@ -9,6 +9,7 @@ from mainstem.doctor.examined_table import ExaminedTable, span
 from mainstem.doctor.finding import ERROR, NOTE, WARNING, Finding
 from mainstem.errors import CorruptTable, MainstemError
 from mainstem.options import WRITER_NAME
+from mainstem.readers.planning.table_state import WRITES
 from mainstem.services import archive_plan, clean_plan
 from mainstem.services.archive_plan import ArchiveOptions
 from mainstem.services.clean_plan import CleanOptions
@@ -18,12 +19,9 @@ from mainstem.timeline import compaction_trigger
 from mainstem.timeline.instant import (
     CLEAN,
     CLUSTERING,
-    COMMIT,
     COMPACTION,
-    DELTACOMMIT,
     INDEXING,
     LOGCOMPACTION,
-    REPLACECOMMIT,
     RESTORE,
     ROLLBACK,
     SAVEPOINT,
@@ -31,7 +29,6 @@ from mainstem.timeline.instant import (
     parse_instant,
 )
 
-_WRITES = (COMMIT, DELTACOMMIT, REPLACECOMMIT)
 #: action that is planned first -> the command that executes a plan
 _EXECUTED_BY = {
     COMPACTION: ("compact",), LOGCOMPACTION: ("log-compact",), CLUSTERING: ("cluster",), CLEAN: ("clean",),
@@ -65,7 +62,7 @@ def _unfinished(table: ExaminedTable) -> Iterator[Finding]:
             "instant": instant.requested, "action": instant.action, "state": instant.state,
             "begun": f"{span(age_ms)} ago", "heartbeat": table.last_beat(instant),
         }  # fmt: skip
-        if instant.action in _WRITES:
+        if instant.action in WRITES:
             yield Finding(
                 WARNING, "unfinished write",
                 "its writer is gone; what it wrote is invisible, and cleaning and archiving wait for it",
@@ -106,7 +103,7 @@ def _clocks(table: ExaminedTable) -> Iterator[Finding]:
     apart: dict[str, list[int]] = {}
     entries = {e.name: e.mtime_ms for e in table.storage.entries(paths.TIMELINE)}
     listed = filter(None, map(parse_instant, entries))
-    done = [i for i in listed if i.action in _WRITES and i.is_completed]
+    done = [i for i in listed if i.action in WRITES and i.is_completed]
     done = sorted(done, key=lambda i: i.completion or "", reverse=True)[:_JUDGED_BY]
     copied = _is_copied(table, done, entries)
     for instant in done:
