@@ -166,6 +166,7 @@ def test_writers_with_different_locks_are_refused(make_table, tmp_path):
     assert flink.scan(columns=["id"]).to_arrow().num_rows == 1
 
 
+@pytest.mark.disk("a store tells the table's first moment in whole seconds")
 def test_the_first_commit_of_a_table_with_a_metadata_table_does_not_wait_either(make_table, waits):
     table = make_table(**{"hoodie.mainstem.exclusive": False, "hoodie.metadata.enable": True})
     table.upsert(rows([1], ts=1))

@@ -18,6 +18,8 @@ from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from mainstem.writers import append
 
+pytestmark = pytest.mark.disk("it watches a disk's fsync")
+
 SCHEMA = pa.schema([("k", pa.string()), ("p", pa.string()), ("ts", pa.int64())])
 ROWS = pa.table({"k": [str(i) for i in range(200)], "p": ["x", "y"] * 100, "ts": list(range(200))})
 

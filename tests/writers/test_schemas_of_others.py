@@ -54,6 +54,7 @@ def test_a_writer_among_others_with_the_same_schema_decodes_no_commit_of_theirs(
     assert table.scan().to_arrow()["v"].to_pylist() == [8]
 
 
+@pytest.mark.disk("on a store a writer looks once, when it commits: it does not know the column before that")
 def test_a_column_that_another_writer_has_just_added_is_kept(tmp_path: Path) -> None:
     other = made(tmp_path / "t")
     table, _ = counted_table(other, {"hoodie.mainstem.services": "off"})
