@@ -287,14 +287,18 @@ class Table:
         return activity(ExaminedTable(seams.storage, now, self.opened.given, seams.clock), window_s)
 
     def explain_row(
-        self, key: str | int, partition: str | None = None, as_of: str | None = None
+        self,
+        key: str | int | Mapping[str, object],
+        partition: str | None = None,
+        as_of: str | None = None,
     ) -> RowExplanation:
         """Every version of one row that is still there, which of them a query shows, and why.
 
-        ``key``: the record key as in ``_hoodie_record_key``. ``partition``: its path below the table; without
-        it all partitions are looked through. ``as_of``: as of a requested time. Of a table with a bucket
-        index that mainstem made only the key's bucket is read, else every file group. Files that cannot be
-        read are told as such. See docs/reading.md.
+        ``key``: the record key as in ``_hoodie_record_key``, or the values of its columns. ``partition``: its
+        path below the table; without it all partitions are looked through. ``as_of``: as of a requested time.
+        Of a table with a bucket index that mainstem made only the key's bucket is read, else every file group
+        but for base files whose bloom filter rules the key out. What change logs and indexes have of the key
+        is told, too; files that cannot be read are told as such. See docs/reading.md.
         """
         from mainstem.readers.queries.explain_row import explain_row
 
