@@ -140,17 +140,19 @@ class Table:
         See docs/services.md, "Where compaction changes the answer". Everywhere else a table's content is
         the same before and after every service, and what follows is too.
         """
-        from mainstem.layout.key_index import key_index
         from mainstem.merge.compaction_cautions import cautions
-        from mainstem.merge.rules import marks_deletes, merge_rules
-        from mainstem.options.placing import uses_rings
-        from mainstem.options.tables import KEEP_TOMBSTONES
+        from mainstem.merge.rules import merge_rules
+        from mainstem.readers.planning.table_state import TableState
+        from mainstem.readers.queries.snapshot import read_spec
+        from mainstem.services.kept_deletes import hours_kept
 
-        raw = self.opened.config.raw
-        rules = merge_rules(raw)
-        marked = marks_deletes(rules, self.schema.names)
-        kept = KEEP_TOMBSTONES.read(raw) > 0 and key_index(raw) is None and not uses_rings(raw)
-        return cautions(rules, timed_deletes=marked, kept=kept)
+        config = self.opened.config
+        rules = merge_rules(config.raw)
+        if not rules.ordering:
+            return cautions(rules)
+        state = TableState.load(self.opened.seams.storage, config)
+        spec = read_spec(state, None, None, None, "error", stored=True)
+        return cautions(rules, kept=hours_kept(config, spec) > 0)
 
     def timeline(self) -> list[Instant]:
         """Instants of the active timeline in their highest state, by requested time."""

@@ -16,20 +16,19 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 import mainstem
 from mainstem.merge.compaction_cautions import Caution
 from tests.model import compaction_model as model
-from tests.model.compacted_tables import KINDS, SCHEMA, Histories
+from tests.model.compacted_tables import BY_SQL, KINDS, Histories
 from tests.model.compaction_model import EVENT, MODES, PARTIAL_EVENT
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "services.md"
 
 # Of three writes for one kind of each mode, but the one with the most histories; Java gets more of them.
-LENGTHS = dict.fromkeys(("event time", "commit time", "ignore defaults, commit time"), 3)
-BY_NAME = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+LENGTHS = dict.fromkeys(("event time", "deletes by SQL", "commit time", "ignore defaults, commit time"), 3)
+BY_NAME = pytest.mark.parametrize("kind", [*KINDS, BY_SQL], ids=lambda kind: kind.name)
 BY_MODE = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
 
 
@@ -104,7 +103,7 @@ def test_our_reader_and_compaction_give_the_models_answers(tmp_path, kind):
 
 
 @pytest.mark.supports("Services", "compaction: late rows do not bring deleted rows back")
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.keep], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", [k for k in (*KINDS, BY_SQL) if k.keep], ids=lambda kind: kind.name)
 def test_writes_after_a_compaction_meet_the_deletes_that_it_kept_as_in_the_model(tmp_path, kind):
     histories = Histories(kind, LENGTHS.get(kind.name, 2), late=True)
     table = kind.make(tmp_path / "t")
@@ -178,10 +177,13 @@ def test_a_log_compaction_changes_no_history(tmp_path, kind):
 
 
 def test_a_new_table_names_its_cases_in_the_log_and_warns_nobody(tmp_path, caplog, recwarn):
-    schema = pa.schema([f for f in SCHEMA if f.name != "_hoodie_is_deleted"])
+    fields = {"record_key": "id", "ordering": "t1", "buckets": 1}
     with caplog.at_level(logging.INFO, "mainstem.api.create"):
-        table = mainstem.create_table(tmp_path / "t", schema, record_key="id", ordering="t1", buckets=1)
-    assert [c.name for c in table.cautions] == ["crossing write", "covered delete"]
+        table = mainstem.create_table(tmp_path / "t", BY_SQL.schema, **fields)
+    # Deletes of SQL's statements have ordering values, whatever the columns.
+    assert [c.name for c in table.cautions] == [
+        "late row", "crossing write", "covered delete", "two kinds of deletes"
+    ]  # fmt: skip
     assert all(isinstance(c, Caution) and str(c) in caplog.text for c in table.cautions)
     # A socket that an earlier test forgot may be collected now.
     assert not [warning for warning in recwarn if not issubclass(warning.category, ResourceWarning)]
