@@ -40,6 +40,7 @@ from tests.sim.ruled_world import Ruled
 from tests.sim.services_world import Services
 from tests.sim.simulation import BODIES, Result, Simulation
 from tests.sim.sink_world import Sinks
+from tests.sim.statements_world import PlacedStatements, Statements
 from tests.sim.tables_world import Compactions, Tables
 from tests.sim.tasks_world import Tasks
 from tests.sim.vectors_world import Vectors
@@ -72,6 +73,7 @@ SCENARIOS: dict[str, type[Simulation]] = {
     "placed-indexed": PlacedIndexed,
     "placed-overwrites": PlacedOverwrites,
     "placed-services": PlacedServices,
+    "placed-statements": PlacedStatements,
     "placed-sinks": PlacedSinks,
     "placed-tasks": PlacedTasks,
     "placed-clustered": PlacedClustered,
@@ -85,6 +87,7 @@ SCENARIOS: dict[str, type[Simulation]] = {
     "ruled": Ruled,
     "services": Services,
     "sinks": Sinks,
+    "statements": Statements,
     "tables": Tables,
     "tasks": Tasks,
     "vectors": Vectors,
