@@ -1074,6 +1074,7 @@ class Transaction:
         if rollback is not None:
             raise self._undone(f"rollback {rollback} of this transaction is under way;")
         ctx.reread_config(section)
+        ctx.check_counts(timeline)
         self._alone = timeline.newest_completed == self._spec.planned_on
         if self._guard is not None:
             earlier = ctx.guards.committed(self._guard, timeline)
