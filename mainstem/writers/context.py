@@ -222,19 +222,17 @@ class WriterContext:
         """Check under the lock that no other engine gave the partitions of this table bucket counts of their
         own, where it was made with one count. Raises ``Invalid``.
 
-        That leaves a file, and an instant that replaces file groups. So the file is looked for at first, and
-        after such an instant, or where some may have been archived since.
+        That leaves a file, and an instant that replaces file groups. So the file is looked for after such an
+        instant; and at first, and where some may have been archived since, unless the table is exclusive.
         """
         if self.look_for_keys is not None or self.config.uses_rings or self.config.bucket_rules is not None:
             return
-        if not self.others_may_write():
-            return
         seen, self.counts_seen = self.counts_seen, None
-        if (
-            seen is None
-            or not timeline.has(seen.newest_completed)
-            or any(f".{REPLACECOMMIT}" in name for name in timeline.since(seen))
-        ):
+        if seen is None or not timeline.has(seen.newest_completed):
+            unknown = not self.config.exclusive
+        else:
+            unknown = any(f".{REPLACECOMMIT}" in name for name in timeline.since(seen))
+        if unknown:
             check_without_rules(self.seams.storage)
         self.counts_seen = timeline
 
