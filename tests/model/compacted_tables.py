@@ -218,5 +218,39 @@ class Histories:
         return {key: cells.get(key) for key in keys}
 
 
+def write_one_after_another(
+    table: mainstem.Table, kind: Kind, histories: list[History], compacted: tuple[int, ...]
+) -> None:
+    """Write histories, a key each, in which a write ends before the next one begins; the table is compacted
+    before the writes of these numbers. A partition holds the histories that the same writes overwrite."""
+    cuts = [patterned(history) for history in histories]
+    for number in range(len(histories[0])):
+        if number in compacted:
+            table.compact()
+        rows: dict[str, list[dict[str, Any]]] = {"": [], "delete": [], "overwrite": []}
+        for key, (cut, history) in enumerate(zip(cuts, histories, strict=True)):
+            write = history[number]
+            gone = write.kind == "flag"
+            cells = dict.fromkeys("ab", None if gone else str(number))
+            row = {"id": str(key), "cut": cut, "t1": write.order, "t2": 0, **cells, DELETED: gone}
+            rows.setdefault("" if write.kind in ("row", "flag") else write.kind, []).append(row)
+        for what, operation in (("", ""), ("delete", "delete"), ("overwrite", "insert_overwrite")):
+            given = pa.Table.from_pylist(rows[what], schema=SCHEMA)
+            if what == "":
+                with_marks = [DELETE_MARK if kind.sql and n == DELETED else n for n in SCHEMA.names]
+                given, operation = given.rename_columns(with_marks), MERGE_ROWS if kind.sql else "upsert"
+            else:
+                given = given.select(["id", "cut"] if what == "delete" else kind.schema.names)
+            if given.num_rows:
+                with table.begin(operation) as transaction:
+                    transaction.write(given)
+                    transaction.commit()
+
+
+def patterned(history: History) -> str:
+    """The partition of a history."""
+    return "cut" + "".join("ox"[write.kind in ("overwrite", "emptied")] for write in history)
+
+
 def cut_name(layers: Layers) -> str:
     return "cut" + "".join(map(str, layers))

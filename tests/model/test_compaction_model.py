@@ -21,7 +21,7 @@ import pytest
 import mainstem
 from mainstem.merge.compaction_cautions import Caution
 from tests.model import compaction_model as model
-from tests.model.compacted_tables import BY_SQL, KINDS, Histories
+from tests.model.compacted_tables import BY_SQL, KINDS, Histories, write_one_after_another
 from tests.model.compaction_model import EVENT, MODES, PARTIAL_EVENT
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "services.md"
@@ -112,6 +112,30 @@ def test_writes_after_a_compaction_meet_the_deletes_that_it_kept_as_in_the_model
     assert histories.found(table.scan().to_arrow()) == wanted
     assert table.compact()
     assert histories.found(table.scan().to_arrow()) == wanted
+
+
+@pytest.mark.supports("Services", "compaction: late rows do not bring deleted rows back")
+@pytest.mark.parametrize("kind", [KINDS[0], BY_SQL], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("compacted", [(), (1,), (2,), (1, 2)], ids=str)
+def test_overwrites_hide_rows_and_deletes_and_what_follows_a_compaction_is_as_without(
+    tmp_path, kind, compacted
+):
+    """Every history of three writes, one after another: rows, deletes of each kind, overwrites."""
+    histories = list(itertools.product([*model.writes(EVENT), *model.OVERWRITES], repeat=3))
+    layers = tuple(sum(at <= number for at in compacted) for number in range(3))
+    table = kind.make(tmp_path / "t")
+    write_one_after_another(table, kind, histories, compacted)
+    wanted = [model.sequential(EVENT, history, layers, keeps=True) for history in histories]
+    uncut = [model.sequential(EVENT, history, (0, 0, 0), keeps=True) for history in histories]
+    for history, one, other in zip(histories, wanted, uncut, strict=True):
+        assert one == other or "delete" in {write.kind for write in history}, history
+    for compact in (lambda: None, table.compact):
+        compact()
+        listed = table.scan(columns=["id", "a"]).to_arrow().to_pylist()
+        found = {row["id"]: int(row["a"]) for row in listed}
+        assert len(found) == len(listed)
+        for key, (history, cells) in enumerate(zip(histories, wanted, strict=True)):
+            assert found.get(str(key)) == (None if cells is None else cells[0]), (history, cells)
 
 
 def test_a_compaction_that_keeps_no_deletes_gives_the_models_answers_too(tmp_path):
