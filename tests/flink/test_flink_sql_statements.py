@@ -272,8 +272,6 @@ def test_columns_that_an_insert_would_set_to_null_must_be_declared(t, existing) 
         (", 'table.type' = 'COPY_ON_WRITE'", "'table.type' = 'MERGE_ON_READ'"),
         (", 'table.type' = 'MERGE_ON_READ'", "'index.type' = 'BUCKET'"),
         (", 'table.type' = 'MERGE_ON_READ', 'index.type' = 'FLINK_STATE'", "'index.type' = 'BUCKET', or"),
-        (", 'table.type' = 'MERGE_ON_READ', 'index.type' = 'BUCKET',"
-         " 'hoodie.index.bucket.engine' = 'CONSISTENT_HASHING'", "'hoodie.index.bucket.engine' = 'SIMPLE'"),
     ],
 )  # fmt: skip
 def test_tables_that_cannot_be_written_beside_others_name_the_option_to_set(t, path, options, words) -> None:
