@@ -132,6 +132,10 @@ class FoundCommitted:
     instant: str
 
 
+class _Divided(Exception):
+    """File groups with files of this transaction were split or merged: its rows are to be routed anew."""
+
+
 class _PassedBy(Exception):
     """Ends a round of an overwrite; ``stats``: its base files."""
 
@@ -652,6 +656,9 @@ class Transaction:
             if self._again:
                 raise
             return self._made_again(passed)
+        except _Divided:
+            self._settle([])  # files of an object store are read by their names
+            return self._routed_anew(self._files(), self._spec.buckets)
 
     def _commit_once(self) -> Outcome:
         ctx = self._ctx
@@ -715,7 +722,10 @@ class Transaction:
             self._move_rows(appender)
         if self._spec.rings is not None:
             self._follow_rings(appender)
-        stats = [*self._task_stats, *(appender.finish() if appender else [])]
+        return self._files()
+
+    def _files(self) -> list[WriteStat]:
+        stats = [*self._task_stats, *(self._appender.finish() if self._appender else [])]
         return [s for s in stats if s.blocks]
 
     def _move_rows(self, appender: PlacingAppender) -> None:
@@ -746,9 +756,12 @@ class Transaction:
             if replaced.passes and left:
                 continue  # planned since, or another writer takes it back
             mine = appender if isinstance(appender, RingAppender) and not self._task_stats else None
-            if mine is None or not (replaced.again and left and mine.can_append_again):
+            if mine is not None and replaced.again and left and mine.can_append_again:
+                mine.append_again()
+            elif replaced.again and self._spec.operation not in OF_BASE_FILES:
+                raise _Divided
+            else:
                 self._lose_rows(replaced)
-            mine.append_again()
 
     def _groups_written(self) -> frozenset[GroupOfKey]:
         """Under consistent hashing: the file groups that have files of this transaction by now."""
@@ -903,13 +916,13 @@ class Transaction:
             roll_back_failed_writes(ctx, if_due=True)
 
     def _routed_anew(self, stats: list[WriteStat], buckets: int) -> Outcome:
-        """The outcome of the same rows in a transaction that begins now, by the bucket count of now.
+        """The outcome of the same rows in a transaction that begins now, by the bucket count or rings of now.
 
         This instant is undone before that one is published, so nobody sees its rows twice; if the process
         dies in between, both are rolled back. A new instant, since a late request to a store might bring a
         file of the old one back.
         """
-        _log.info("%s of %s goes to %d buckets", self.instant, self._ctx.base, buckets)
+        _log.info("%s of %s is routed anew", self.instant, self._ctx.base)
         later = self._later = self._written_anew(stats, buckets)
         self._undo_own()
         self._ctx.heartbeats.stop(self.instant)

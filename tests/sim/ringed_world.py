@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING
 from mainstem.api.table import Table
 from mainstem.errors import Invalid
 from tests.sim.overwrite_world import Overwriting
+from tests.sim.resize_world import Anew, AnewSinks
 from tests.sim.services_world import Services
-from tests.sim.sink_world import Sinks
+from tests.sim.tasks_world import Tasks
 
 if TYPE_CHECKING:
     from tests.sim.oracle import Row
     from tests.sim.world import Process
 
 
-class Resized(Services):
+class Resized(Anew, Services):
     """Services of a table under consistent hashing, whose file groups are split and merged all the time."""
 
     settle_calls = 240_000  # two more services take turns with the last writers
@@ -73,7 +74,13 @@ class Ringed(Resized, Overwriting):
         """A task that dies is the business of other scenarios."""
 
 
-class RingedSinks(Resized, Sinks):
+class RingedTasks(Resized, Tasks):
+    """Writers whose tasks end before file groups are split and merged, and commit afterwards."""
+
+    scenario = "ringed-tasks"
+
+
+class RingedSinks(Resized, AnewSinks):
     """``sinks`` under consistent hashing: file groups are others at the commit than when rows were staged."""
 
     scenario = "ringed-sinks"

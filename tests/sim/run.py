@@ -35,7 +35,7 @@ from tests.sim.placed_world import Placed, PlacedClustered, PlacedIndexed, Place
 from tests.sim.publishers import Publishers
 from tests.sim.resize_world import ResizedMixed, ResizedServices, ResizedSinks, Resizes
 from tests.sim.restore_world import Restores
-from tests.sim.ringed_world import Ringed, RingedSinks
+from tests.sim.ringed_world import Ringed, RingedSinks, RingedTasks
 from tests.sim.ruled_world import Ruled
 from tests.sim.services_world import Services
 from tests.sim.simulation import BODIES, Result, Simulation
@@ -83,6 +83,7 @@ SCENARIOS: dict[str, type[Simulation]] = {
     "restores": Restores,
     "ringed": Ringed,
     "ringed-sinks": RingedSinks,
+    "ringed-tasks": RingedTasks,
     "ruled": Ruled,
     "services": Services,
     "sinks": Sinks,

@@ -23,8 +23,9 @@ import mainstem
 from mainstem.errors import CorruptTable, Invalid, RolledBack, Unsupported
 from mainstem.formats.avro_container import OUR_MARK
 from mainstem.layout.hash_rings import HASH_MAX, first_ring, parsed_ring, ring_hashes, xxhash32
-from mainstem.writers import rollback
+from mainstem.writers import placed_rows, rollback
 from mainstem.writers.staged_rows import Stager
+from mainstem.writers.write_task import write_task
 from tests.golden_tables.tables import unpack
 from tests.storage.steps import storage_at
 
@@ -254,6 +255,33 @@ def test_staged_rows_go_to_the_file_groups_that_are_there_when_they_are_committe
     check_places(tmp_path / "t", {f"k{n}" for n in range(3, 70)})
     found = mainstem.open_table(table.path).scan().to_arrow()
     assert sorted(found["ts"].to_pylist()) == [1] * 17 + [2] * 20 + [3] * 30
+
+
+@pytest.mark.parametrize("by", ["tasks", "a large transaction"])
+def test_what_was_written_to_file_groups_that_were_split_is_routed_anew(
+    by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make(tmp_path / "t", **SPLITS)
+    table.upsert(rows(range(60), 1))
+    monkeypatch.setattr(placed_rows, "_KEPT_BYTES_MAX", 0 if by == "a large transaction" else 1 << 20)
+    for ts, properties in ((2, SPLITS), (3, MERGES)):
+        with table.begin() as txn:
+            if by == "tasks":
+                for task, some in enumerate((range(20, 50), range(50, 70))):
+                    token = {"task_partition": task, "stage": 1, "attempt": 0}
+                    batches, storage = rows(some, ts).to_batches(), storage_at(table.path)
+                    txn.add_task_result(write_task(txn.task_spec(), batches, **token, storage=storage))
+            else:
+                txn.write(rows(range(20, 70), ts))
+            other = mainstem.open_table(table.path, {**QUIET, **properties})
+            (changed,) = other.services.cluster()
+            assert changed.replaced >= 9
+            outcome = txn.commit()
+        assert outcome.rows == 50 and outcome.instant != txn.instant
+        check_places(tmp_path / "t", {f"k{n}" for n in range(70)})
+        found = mainstem.open_table(table.path).scan().to_arrow()
+        assert sorted(found["ts"].to_pylist()) == [1] * 20 + [ts] * 50
+    assert not [i for i in table.timeline() if i.completion is None]
 
 
 @pytest.mark.parametrize("theirs", ["planned", "completed"])
