@@ -47,6 +47,7 @@ from mainstem.options.writing import (
     FAILED_WRITES,
     LAYOUT_OPTIONS,
     LOG_MAX,
+    LOG_RATIO,
     RECONCILE,
     SET_NULL,
     SKEW_MS,
@@ -72,7 +73,7 @@ _FIXED: dict[str, Option] = {option: option for option in every_option() if opti
 _PASSED = frozenset(
     (
         DATA_SKIPPING, CONCURRENCY, *FAILED_WRITES.names, LOG_MAX, BLOCK_FORMAT, SET_NULL, RECONCILE,
-        KEY_ENCODING, NEW_ENCODING, ENCODING_VALIDATION, SMALL_FILE, *LAYOUT_OPTIONS, *OF_RINGS,
+        KEY_ENCODING, NEW_ENCODING, ENCODING_VALIDATION, SMALL_FILE, LOG_RATIO, *LAYOUT_OPTIONS, *OF_RINGS,
         *KEY_MOVES, *CALLBACK_OPTIONS,
     )
 )  # fmt: skip

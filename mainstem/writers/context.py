@@ -145,6 +145,10 @@ class WriterContext:
         """Whether the table is not declared exclusive to mainstem, or another engine was seen anyway."""
         return self.publisher.foreign_seen() or not self.config.exclusive
 
+    def only_ours(self) -> bool:
+        """Whether the table is declared exclusive to mainstem, and no other engine was seen."""
+        return self.config.exclusive and not self.publisher.foreign_seen()
+
     def check_same_table(self) -> None:
         """Check, outside the lock, that this is still the table that was opened.
 
