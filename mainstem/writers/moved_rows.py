@@ -105,6 +105,8 @@ class MovingAppender(PlacingAppender):
     """Writes rows to the file groups of their keys, which move with their partition; see above."""
 
     follows_updates = True
+    # A key that was deleted counts as a new one here: its old row may lie in the very base file.
+    fills_alone = False
     keeps_batches = False
 
     def _begin(self, task: str) -> None:

@@ -78,9 +78,9 @@ class KeyPlaces(Protocol):
         ``partition``: where to look, None for the whole table."""
         ...
 
-    def to_fill(self, partition: str, room: int) -> GroupOfKey | None:
+    def to_fill(self, partition: str, room: int, *, alone: bool) -> GroupOfKey | None:
         """A small file group of at most ``room`` bytes that takes new keys in log files; None: put them into
-        a new one."""
+        a new one. ``alone``: also without a record index, where only mainstem writes."""
         ...
 
     def keys_of(self, partition: str, path: str) -> Iterator[pa.Array]:
@@ -234,6 +234,8 @@ class PlacingAppender(BulkInserter):
     follows_updates = False
     #: whether everything counts that completed since its instant was requested, whatever was seen
     follows_since_begin = False
+    #: whether it fills up file groups without a record index, where only mainstem writes
+    fills_alone = True
     #: whether batches are kept for ``place_again``
     keeps_batches = True
 
@@ -361,7 +363,8 @@ class PlacingAppender(BulkInserter):
         self.torn = True  # until all base files are written
         for fresh in self._fresh:
             if fresh.stat is None:
-                small = self.places.to_fill(fresh.partition, room_for(self._spec.layout, fresh.rows))
+                room = room_for(self._spec.layout, fresh.rows)
+                small = self.places.to_fill(fresh.partition, room, alone=self.fills_alone)
                 if small is None:
                     fresh.stat = self._put_fresh(fresh.partition, fresh.rows)
                 else:

@@ -107,33 +107,36 @@ def test_under_a_record_index_small_file_groups_are_filled_up(make):
 
 @pytest.mark.parametrize("kind", ["SIMPLE", "GLOBAL_BLOOM"])
 def test_where_only_mainstem_writes_small_file_groups_are_filled_up_without_an_index(make, kind):
-    alone = {"hoodie.mainstem.exclusive": True, "hoodie.mainstem.services": "off"}
-    table = make(kind, **alone)
-    table.upsert(rows(range(10), ts=1))
-    with table.begin() as first, again(table).begin() as second:  # both find k10 nowhere
+    table = make(kind, **{"hoodie.mainstem.exclusive": True, "hoodie.mainstem.services": "off"})
+
+    def writer(**more):
+        return again(table, **STAY, **more)
+
+    writer().upsert(rows(range(10), ts=1))
+    with writer().begin() as first, writer().begin() as second:  # both find k10 nowhere
         first.write(rows([3, 10, 11], ts=2, value="first"))
         second.write(rows([10, 12], ts=3, value="second"))
         second.commit()
         first.commit()
-    table.upsert(rows([11, 12], ts=4, value="late"))  # which are in log files
+    writer().upsert(rows([11, 12], ts=4, value="late"))  # which are in log files
     found = content(table)
     assert len(set(groups(table).values())) == 1 and len(found) == 13
     assert [found[f"k{n}"] for n in (3, 10, 11, 12)] == ["first3", "second10", "late11", "late12"]
     size = sum(table.opened.seams.storage.stat(f"a/{name}").size for name in data_files(table))
-    full = again(table, **{"hoodie.parquet.small.file.limit": size, RATIO: "1"})
+    full = writer(**{"hoodie.parquet.small.file.limit": size, RATIO: "1"})
     full.upsert(rows([20], ts=1))  # its log files count: the file group is as large as that
     assert len(set(groups(table).values())) == 2
-    roomy = again(table, **{"hoodie.parquet.small.file.limit": size, RATIO: "0.1"})
+    roomy = writer(**{"hoodie.parquet.small.file.limit": size, RATIO: "0.1"})
     roomy.upsert(rows([21], ts=1))
-    last = again(table, **{"hoodie.parquet.max.file.size": 1000})
+    last = writer(**{"hoodie.parquet.max.file.size": 1000})
     last.upsert(rows([22], ts=1))  # it would become too large
     assert len(set(groups(table).values())) == 3 and len(content(table)) == 16
-    table.compact()
+    writer().compact()
     assert len(content(table, mode="read_optimized")) == 16
-    table.upsert(rows(range(30), ts=9))
+    writer().upsert(rows(range(30), ts=9))
     assert len(groups(table)) == 30
     with pytest.raises(Invalid, match="expected a number from 0 to 1"):
-        again(table, **{RATIO: "much"}).upsert(rows([1], ts=9))
+        writer(**{RATIO: "much"}).upsert(rows([1], ts=9))
 
 
 @pytest.mark.parametrize("limit", ["0", "1000000"])

@@ -200,9 +200,9 @@ class KeyPlaces:
                     found.add(place)
         return sorted(found)
 
-    def to_fill(self, partition: str, room: int) -> GroupOfKey | None:
+    def to_fill(self, partition: str, room: int, *, alone: bool) -> GroupOfKey | None:
         """A file group of at most ``room`` bytes that takes new keys in log files; None: put them into a new
-        one.
+        one. ``alone``: whether it may be one of a table that only mainstem writes, without a record index.
 
         Only where the record index tells where keys live, or only mainstem writes: Java looks into base files
         otherwise, and so would double the keys. It writes small base files anew instead
@@ -212,7 +212,8 @@ class KeyPlaces:
         """
         if not self._small_bytes:
             return None
-        if self._record_index(None if self.index.is_global else partition) is None and not self._alone():
+        indexed = self._record_index(None if self.index.is_global else partition) is not None
+        if not indexed and not (alone and self._alone()):
             return None
         if BLOOM_FILTERS in ready_partitions(self._config.raw):
             return None  # Java's queries leave out file groups by it whose base file lacks a key
