@@ -587,7 +587,7 @@ def test_views_of_the_past_and_changes_see_no_clustering(plain):
 
 
 def test_a_table_without_partitions_is_clustered(make_table):
-    table = make_table(partition_by=(), buckets=None, hoodie__index__type="SIMPLE")
+    table = make_table(partition_by=(), buckets=None, hoodie__index__type="SIMPLE", **GIVEN)
     for number in range(3):
         table.upsert(rows([number, 10 + number], ts=1))
     (done,) = table.cluster("value")
