@@ -140,7 +140,7 @@ class MetadataRules:
             elif action == "rollback":
                 requested = self._disk.get(f"{TIMELINE}/{time}.rollback.requested")
                 if requested is None:
-                    continue  # others ended and archived it; one that stood still made its inflight file since
+                    continue  # others ended and archived it; one that stood still made its file since
                 plan = plain.container(bytes(requested.data))
                 found.add(str(plan["instantToRollback"]["commitTime"]))
         return found & set(self._ledger.commits)
