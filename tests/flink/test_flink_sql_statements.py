@@ -235,7 +235,6 @@ def test_a_declaration_that_contradicts_the_table_is_refused(
     [
         ("hoodie.table.type", "COPY_ON_WRITE", "'MERGE_ON_READ' contradicts the table.*COPY_ON_WRITE"),
         ("hoodie.index.type", "BLOOM", "'BUCKET' contradicts the table.*BLOOM"),
-        ("hoodie.index.bucket.engine", "CONSISTENT_HASHING", "CONSISTENT_HASHING.*SIMPLE"),
         ("hoodie.table.version", "10", "version 10 .*can be read, but not written"),
     ],
 )
@@ -254,6 +253,14 @@ def test_what_a_declaration_leaves_open_comes_from_the_table(t, existing) -> Non
     declare(t, existing, columns=GOOD)
     text = t.explain_sql("insert into t1 select uuid, age, cast(ts as timestamp(6)), name from sourceT")
     assert "key id, partition city, 2 buckets" in text
+
+
+def test_a_table_under_consistent_hashing_is_not_written_as_one_of_fixed_buckets(t, existing) -> None:
+    properties = Path(existing) / ".hoodie/hoodie.properties"
+    properties.write_text(properties.read_text() + "hoodie.index.bucket.engine=CONSISTENT_HASHING\n")
+    with pytest.raises(Invalid, match=r"'SIMPLE' contradicts the table.*CONSISTENT_HASHING"):
+        declare(t, existing, columns=GOOD, more=", 'hoodie.index.bucket.engine' = 'SIMPLE'")
+        t.explain_sql("insert into t1 select uuid, age, cast(ts as timestamp(6)), name from sourceT")
 
 
 def test_columns_that_an_insert_would_set_to_null_must_be_declared(t, existing) -> None:
