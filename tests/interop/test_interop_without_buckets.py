@@ -43,13 +43,15 @@ KINDS = {
     "SIMPLE": {},
     "BLOOM": {},
     "GLOBAL_SIMPLE": {},
+    "GLOBAL_BLOOM": {},
     "GLOBAL_RECORD_LEVEL_INDEX": {"hoodie.metadata.global.record.level.index.enable": "true"},
     "RECORD_LEVEL_INDEX": {"hoodie.metadata.record.level.index.enable": "true"},
 }
 
 
 def given(kind: str) -> dict[str, str]:
-    return {"hoodie.index.type": kind, "hoodie.simple.index.update.partition.path": "false"}
+    of_bloom = "hoodie.bloom.index.update.partition.path" if kind == "GLOBAL_BLOOM" else ""
+    return {"hoodie.index.type": kind, of_bloom or "hoodie.simple.index.update.partition.path": "false"}
 
 
 def rows(numbers: range | list[int], ts: int, value: str) -> pa.Table:
@@ -115,9 +117,10 @@ def test_both_engines_find_each_others_keys(java: JavaHudi, tmp_path: Path, kind
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("kind", ["GLOBAL_SIMPLE", "GLOBAL_RECORD_LEVEL_INDEX"])
+@pytest.mark.parametrize("kind", ["GLOBAL_SIMPLE", "GLOBAL_BLOOM", "GLOBAL_RECORD_LEVEL_INDEX"])
 def test_both_engines_move_each_others_keys(java: JavaHudi, tmp_path: Path, kind: str) -> None:
-    moves = {f"hoodie.{index}.index.update.partition.path": "true" for index in ("simple", "record")}
+    indexes = ("simple", "bloom", "record")
+    moves = {f"hoodie.{index}.index.update.partition.path": "true" for index in indexes}
     given = {"hoodie.index.type": kind, **moves}
     path, options = tmp_path / "plain", {**OPTIONS, **given, **KINDS[kind]}
 
