@@ -41,7 +41,8 @@ def main() -> int:
     parser.add_argument("--sabotage", choices=sorted(SABOTAGE), default="", help="what python-0 does wrong")
     parser.add_argument("--no-indexes", action="store_true", help="nobody builds indexes and drops them")
     parser.add_argument("--no-changes", action="store_true", help="nobody overwrites, clusters or resizes")
-    parser.add_argument("--index", choices=KINDS, help="of the table; default: odd seeds have buckets")
+    of_seed = "of the table; default: odd seeds, and stores, have buckets"
+    parser.add_argument("--index", choices=KINDS, help=of_seed)
     parser.add_argument("--store", choices=["minio"], help="the table lies there, and not on the disk")
     parser.add_argument("--lock", choices=LOCKS, help="of a table in a store; default: by the seed")
     parser.add_argument("--keep", help="a folder for the table, journals and logs, which stays")
@@ -59,7 +60,7 @@ def main() -> int:
     writers = [name for name in (*PYTHON, *SPARK, *FLINK) if name not in left_out]
     sabotage = {PYTHON[0]: given.sabotage}
     lock = given.lock or LOCKS[seed % len(LOCKS)]
-    index = given.index or KINDS[(seed + 1) % len(KINDS)]
+    index = given.index or KINDS[0 if given.store else (seed + 1) % len(KINDS)]
     kind = f", MinIO, lock: {lock}" if given.store else ""
     print(f"seed {seed}, {given.seconds:.0f} s, index {index}{kind}, files in {folder}", flush=True)
     began = time.monotonic()
