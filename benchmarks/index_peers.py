@@ -107,12 +107,14 @@ def _table(path: Path, kind: str, stored: int) -> mainstem.Table:
     return table
 
 
-def _content(path: str) -> tuple[int, float, int]:
+def _content(path: str) -> tuple[int, int, int]:
     """Rows, the sum of their fares, the sum of their ordering values."""
     found = mainstem.open_table(path).scan(columns=[data.KEY, "fare", data.ORDERING]).to_arrow()
     if pc.count_distinct(found[data.KEY]).as_py() != found.num_rows:
         raise RuntimeError(f"a key is doubled in {path}")
-    return found.num_rows, round(pc.sum(found["fare"]).as_py(), 2), pc.sum(found[data.ORDERING]).as_py()
+    # Whole numbers: sums of others depend on the order of the rows.
+    fares = pc.sum(pc.cast(pc.round(pc.multiply(found["fare"], 1e6)), pa.int64())).as_py()
+    return found.num_rows, fares, pc.sum(found[data.ORDERING]).as_py()
 
 
 def _ours(path: Path, kind: str, rows: pa.Table) -> Figures:
