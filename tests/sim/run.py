@@ -43,6 +43,7 @@ from tests.sim.sink_world import Sinks
 from tests.sim.tables_world import Compactions, Tables
 from tests.sim.tasks_world import Tasks
 from tests.sim.vectors_world import Vectors
+from tests.sim.watched_world import WatchedLong, WatchedPublishers, WatchedTables
 from tests.sim.world import Counts, Faults, Violation
 
 SCENARIOS: dict[str, type[Simulation]] = {
@@ -88,6 +89,9 @@ SCENARIOS: dict[str, type[Simulation]] = {
     "tables": Tables,
     "tasks": Tasks,
     "vectors": Vectors,
+    "watched": WatchedTables,
+    "watched-long": WatchedLong,
+    "watched-publishers": WatchedPublishers,
 }
 REPEAT_EVERY = 100
 
