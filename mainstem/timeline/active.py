@@ -9,6 +9,7 @@ from bisect import insort
 from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
+from operator import attrgetter
 
 from mainstem.errors import CorruptTable
 from mainstem.forks import Mutex
@@ -33,9 +34,8 @@ from mainstem.timeline.layered import Mapped, Names
 # How many names are compared at once, at first and at most, and beyond how many changes sets are made.
 _RUN, _RUN_MAX, _CHANGES_MAX = 64, 1 << 15, 1000
 
-
-def _place(instant: Instant) -> tuple[str, str]:
-    return instant.requested, instant.action
+_PLANNED_INFLIGHT = tuple(sorted(f".{action}.{INFLIGHT}" for action in PLANNED_ACTIONS))
+_place = attrgetter("requested", "action")
 
 
 class ActiveTimeline:
@@ -96,8 +96,10 @@ class ActiveTimeline:
         """Names of requested and inflight files, except those of completed instants."""
         done, found = self._done, []
         for name in chain(() if self._before is None else self._before[1], self._added):
+            if "_" in name:
+                continue
             stem, _, state = name.rpartition(".")
-            if "_" not in name and not (state in (REQUESTED, INFLIGHT) and stem in done):
+            if not (state in (REQUESTED, INFLIGHT) and stem in done):
                 found.append(name)
         return found
 
@@ -149,7 +151,7 @@ class ActiveTimeline:
         An executor leaves one if it was suspended, and woke up after others had completed the action and
         archived it, or had taken it back. These files are no instants and may be removed.
         """
-        stems = (name.rpartition(".") for name in self.names if name.endswith(INFLIGHT))
+        stems = (name.rpartition(".") for name in self.names if name.endswith(_PLANNED_INFLIGHT))
         found = [f"{stem}.{state}" for stem, _, state in stems if self._without_plan(stem, state)]
         return [i for i in map(self._instant, sorted(found)) if i is not None]
 
@@ -165,7 +167,8 @@ class ActiveTimeline:
     @cached_property
     def start(self) -> str | None:
         """Requested time of the first non-savepoint write instant, any state; None if there is none."""
-        times = [i.requested for i in self.instants if i.action in WRITE_ACTIONS]
+        shown = chain(self._done.values(), self.pending)
+        times = [i.requested for i in shown if i.action in WRITE_ACTIONS]
         return min(times) if times else None
 
     @cached_property
@@ -178,7 +181,7 @@ class ActiveTimeline:
         # Over all files, not instants: if one was completed twice, the later time must count.
         shown = (self._instant(name) for name in self.names if "_" in name)
         completed = max((max(i.requested, i.completion or "") for i in shown if i is not None), default="")
-        instants = [*self.instants, *self.marks_without_plan]
+        instants = [*self.pending, *self.marks_without_plan]
         requested = max((i.requested for i in instants), default="")
         return max(completed, requested, self._floor)
 
