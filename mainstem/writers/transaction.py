@@ -611,7 +611,10 @@ class Transaction:
                 except MainstemError as error:
                     self._turns.in_doubt = False
                     if isinstance(error, RolledBack):
-                        self._ctx.check_same_table()  # raises ``TableReplaced`` if its table is gone
+                        try:
+                            self._ctx.check_same_table()  # raises ``TableReplaced`` if its table is gone
+                        except OSError:  # not known: a later writer sweeps its files
+                            raise error from None
                         self._leave_nothing()
                     raise
         if self._ctx.after_commit is not None and outcome.status == COMMITTED and self._seen is not None:
