@@ -98,6 +98,11 @@ def shared_location(
     return location_of(path, absolute=True, options=split(options)[0], below=split(below)[0])
 
 
+def options_to_make(properties: Mapping[str, str]) -> dict[str, str]:
+    """Those of a table's properties that a job may give to make another table like it."""
+    return {name: text for name, text in properties.items() if name in _TABLE_ALIASES}
+
+
 def texts_of(options: Mapping[str, object]) -> dict[str, str]:
     """Lower-case names; booleans and numbers as Hudi writes them."""
     texts = {}

@@ -457,6 +457,17 @@ class Table:
             txn.name_partitions(partitions)
             return txn.commit()
 
+    def evolve(self, columns: pa.Schema) -> Outcome:
+        """Add columns, nullable and at the end, or widen columns to these types, in a commit without rows.
+
+        What Hudi's ALTER TABLE ADD COLUMNS does (AlterHoodieTableAddColumnsCommand). Writers that began
+        before go on: their rows lack the columns. Raises ``Invalid`` for what a column cannot become;
+        nothing is dropped or renamed, which would need Hudi's schema on read.
+        """
+        with self.begin("upsert") as txn:
+            txn.evolve(columns)
+            return txn.commit()
+
     def truncate(self) -> Outcome:
         """Delete all rows; what completes while this runs stays."""
         with self.begin("insert_overwrite_table") as txn:

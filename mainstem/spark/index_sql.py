@@ -33,12 +33,13 @@ from mainstem.spark.in_tasks import driver_context
 from mainstem.spark.index_syntax import CREATE, DROP, REBUILD, REFRESH, SHOW, IndexStatement, place
 from mainstem.spark.indexes import create_index, refresh_index, reindex
 from mainstem.spark.options import PARTS_OF_TABLE
+from mainstem.spark.pushed_down import items
 from mainstem.spark.session_options import location_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_SOURCES = ("mainstem", "hudi", "org.apache.hudi")
+SOURCES = ("mainstem", "hudi", "org.apache.hudi")
 _IDENTITY = "identity"
 _VECTOR_KINDS = (VECTOR, "vector_index")
 _EXPRESSION_KINDS = ("expr", "expr_index", "expression_index")
@@ -238,7 +239,7 @@ def _quoted(parts: Sequence[str]) -> str:
 def table_path(spark: SparkSession, parts: Sequence[str], what: str) -> str | None:
     """Base path of a table of this source by the parts of its name; None for other and missing tables.
     ``what``: the statement, for error messages."""
-    if len(parts) == 2 and parts[0].lower() in _SOURCES and "/" in parts[1]:
+    if len(parts) == 2 and parts[0].lower() in SOURCES and "/" in parts[1]:
         return shared_location(parts[1]).base
     driver_context(spark, what)
     name = _quoted(parts)
@@ -250,13 +251,22 @@ def table_path(spark: SparkSession, parts: Sequence[str], what: str) -> str | No
     return _viewed(spark.table(name)._jdf.queryExecution().analyzed())
 
 
+def catalogued(spark: SparkSession, parts: Sequence[str]) -> Any:
+    """The entry of a table in the session's own catalog; None for a path and for a view."""
+    if (len(parts) == 2 and "/" in parts[1]) or len(parts) > 3 or is_view(spark, parts):
+        return None
+    state = spark._jsparkSession.sessionState()
+    identifier = state.sqlParser().parseTableIdentifier(_quoted(parts))
+    return state.catalog().getTableMetadata(identifier) if state.catalog().tableExists(identifier) else None
+
+
 def _catalogued(catalog: Any, identifier: Any) -> str | None:
     """Base path of a catalog table; only the session's own catalog stores a location for Python sources."""
     if not catalog.tableExists(identifier):
         return None
     found = catalog.getTableMetadata(identifier)
     provider, location = found.provider(), found.storage().locationUri()
-    if provider.isEmpty() or provider.get().lower() not in _SOURCES or location.isEmpty():
+    if provider.isEmpty() or provider.get().lower() not in SOURCES or location.isEmpty():
         return None
     uri = location.get()  # a URI: its toString would be escaped
     scheme = f"{uri.getScheme()}://{uri.getAuthority() or ''}" if uri.getScheme() else ""
@@ -272,13 +282,16 @@ def is_view(spark: SparkSession, parts: Sequence[str]) -> bool:
 
 
 def options_of(spark: SparkSession, parts: Sequence[str]) -> dict[str, str]:
-    """The options of a temporary view of a table of this source, without its path; of other names none.
+    """The options of a temporary view of a table of this source, without its path, or Hudi's among the
+    properties of a table of the catalog; of other names none.
 
     Raises ``Invalid`` for a view that shows a part of its table, or another time: a statement that changes
     the table would go by that.
     """
     if not is_view(spark, parts):
-        return {}
+        entry = catalogued(spark, parts)
+        kept = {} if entry is None else {p._1(): p._2() for p in items(entry.properties().toSeq())}
+        return {name: text for name, text in kept.items() if name.startswith("hoodie.")}
     relation = _relation(spark.table(_quoted(parts))._jdf.queryExecution().analyzed())
     if relation is None:
         return {}
@@ -303,7 +316,7 @@ def _relation(plan: Any) -> Any:
     """This source's relation in the plan of a temporary view that shows it unchanged; None for others."""
     while plan.children().size() == 1 and plan.nodeName() in ("SubqueryAlias", "View"):
         plan = plan.children().apply(0)
-    if plan.nodeName() != "DataSourceV2Relation" or plan.table().name().lower() not in _SOURCES:
+    if plan.nodeName() != "DataSourceV2Relation" or plan.table().name().lower() not in SOURCES:
         return None
     return plan
 

@@ -20,9 +20,9 @@ from mainstem.api.job_table import exists, open_or_create
 from mainstem.api.table import Table, open_table
 from mainstem.errors import Invalid
 from mainstem.services.progress import Progress
-from mainstem.spark import insert_statements, procedures, row_statements, table_statements
+from mainstem.spark import catalog_statements, insert_statements, procedures, row_statements, table_statements
 from mainstem.spark.in_tasks import driver_context
-from mainstem.spark.index_sql import indexed, options_of, table_path
+from mainstem.spark.index_sql import SOURCES, indexed, is_view, options_of, table_path
 from mainstem.spark.index_syntax import parse
 from mainstem.spark.options import WriteOptions
 from mainstem.spark.pushed_down import items
@@ -99,8 +99,10 @@ def _parsed(
             return procedures.call(spark, node, text, partial(_where, spark, "CALL"), properties, given)
         if node.nodeName() in ("CreateTable", "CreateTableAsSelect") and table_statements.is_ours(node):
             return _created(spark, plan, text, given)
+        if node.nodeName() in ("CreateTableLike", table_statements.LIKE_COMMAND):
+            return _created_like(spark, node)
         run = _STATEMENTS.get(node.nodeName())
-        if run is None:
+        if run is None and node.nodeName() not in catalog_statements.STATEMENTS:
             where = partial(_where, spark, "a query")
             with replaced(spark, plan, text, where, FUNCTIONS, given) as changed:
                 return None if changed == text else spark.sql(changed, **given)
@@ -108,6 +110,11 @@ def _parsed(
         path = _where(spark, node.nodeName(), parts) if parts else None
         if path is None:
             return None
+        if run is None:
+            if is_view(spark, parts):
+                return None
+            named = catalog_statements.Named.of(spark, parts, open_table(location_in(spark, path)))
+            return catalog_statements.answer(named, node, text)
         properties = {**options_of(spark, parts), **properties}
         found = _Statement(spark, text, plan, path, properties, given)
         if node.nodeName() == "ShowPartitions" and not node.pattern().isDefined():
@@ -135,7 +142,9 @@ def _target(node: Any) -> tuple[str, ...]:
     table = node.table() if node.nodeName() == "InsertIntoStatement" else node.children().apply(0)
     while table.nodeName() == "SubqueryAlias":
         table = table.child()
-    named = table.nodeName() in ("UnresolvedRelation", "UnresolvedTable")
+    if table.nodeName() == "UnresolvedIdentifier":
+        return tuple(items(table.nameParts()))
+    named = table.nodeName() in ("UnresolvedRelation", "UnresolvedTable", "UnresolvedTableOrView")
     return tuple(items(table.multipartIdentifier())) if named else ()
 
 
@@ -206,8 +215,17 @@ def _created(
     where = partial(_where, spark, "a query")
     with replaced(spark, plan, text, where, FUNCTIONS, arguments) as changed:
         again = plan if changed == text else _plan(spark, changed)
-        outcome = table_statements.create(spark, again, changed, arguments)
-        return None if outcome is None else _told(spark, outcome)
+        return _told(spark, table_statements.create(spark, again, changed, arguments))
+
+
+def _created_like(spark: SparkSession, plan: Any) -> DataFrame | None:
+    _, parts = table_statements.like_names(plan)
+    path = _where(spark, "CREATE TABLE LIKE", parts)
+    provider = plan.provider().get().lower() if plan.provider().isDefined() else None
+    if provider not in SOURCES and (provider is not None or path is None):
+        return None
+    source = None if path is None else open_table(location_in(spark, path))
+    return _told(spark, table_statements.create_like(spark, plan, source))
 
 
 def _parts_dropped(one: _Statement) -> Outcome | None:

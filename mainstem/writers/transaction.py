@@ -91,6 +91,7 @@ from mainstem.writers.rows_in import Rows, RowStream, rows_in, without_index
 from mainstem.writers.stream_guard import GUARD_KEY, StreamGuard
 from mainstem.writers.transaction_schema import (
     Moved,
+    asked,
     declare,
     follow,
     newer_schema,
@@ -187,6 +188,7 @@ class Transaction:
         self._appender: BucketAppender | None = None
         self._task_stats: list[WriteStat] = []
         self._task_rows = 0
+        self._evolves = False
         #: files in which tasks handed their rows over
         self._handed: list[str] = []
         #: tasks wrote files, of which some may belong to attempts that do not count
@@ -540,6 +542,17 @@ class Transaction:
             self._turns.check_open(self.instant)
             self._adopt(declare(self._spec, schema))
 
+    def evolve(self, columns: pa.Schema) -> None:
+        """Add columns, or widen them to the types given; committed even if no rows are written.
+
+        Raises ``Invalid`` for a column that cannot become what is asked for.
+        """
+        with self._turns.held:
+            self._turns.check_open(self.instant)
+            before = self._spec.user_schema
+            self._adopt(asked(self._spec, columns))
+            self._evolves |= self._spec.user_schema != before
+
     def name_partitions(self, partitions: Iterable[str]) -> None:
         """Which partitions a ``delete_partition`` empties, as paths below the table.
 
@@ -674,7 +687,7 @@ class Transaction:
             # With a guard, the other write may be this very micro-batch; the look under the lock tells.
             if other is not None and self._guard is None:
                 self._overtaken(other, stats)
-        if not stats:
+        if not stats and not self._evolves:
             self._settle([])
             quietly_discard(ctx, self.instant)
             return self._end(Outcome(EMPTY))
