@@ -23,7 +23,7 @@ from mainstem.spark.index_sql import catalogued
 from mainstem.spark.options import WriteOptions
 from mainstem.spark.pushed_down import items, quoted
 from mainstem.spark.table_statements import column_text, literal, table_options
-from mainstem.spark.types import arrow_schema, spark_schema
+from mainstem.spark.types import arrow_schema, local_frame, spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -92,7 +92,7 @@ class Named:
 def answer(named: Named, plan: Any, text: str) -> DataFrame:
     """Carries out one of ``STATEMENTS``. Raises ``Invalid`` and ``Unsupported``; nothing is changed then."""
     rows, columns = _STATEMENTS[plan.nodeName()](named, plan, text)
-    return named.spark.createDataFrame([tuple(row) for row in rows], columns)
+    return local_frame(named.spark, rows, columns)
 
 
 _Answer = tuple[Sequence[Sequence[str | None]], str]

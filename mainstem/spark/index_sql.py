@@ -325,12 +325,12 @@ def _relation(plan: Any) -> Any:
 
 
 def _shown(spark: SparkSession, indexes: Sequence[Index]) -> DataFrame:
-    from pyspark.sql.types import StringType, StructField, StructType
+    from mainstem.spark.types import local_frame
 
     names = ("index_name", "index_type", "col_name", "state")
-    schema = StructType([StructField(name, StringType(), nullable=False) for name in names])
+    columns = ", ".join(f"{name} string NOT NULL" for name in names)
     rows = [(_known_as(i), i.kind, ",".join(i.columns), i.state) for i in indexes if i.partition != FILES]
-    return spark.createDataFrame(rows, schema)
+    return local_frame(spark, rows, columns)
 
 
 def _empty(spark: SparkSession) -> DataFrame:

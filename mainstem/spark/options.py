@@ -73,8 +73,9 @@ INCREMENTAL, CDC = "INCREMENTAL", "CDC"
 
 
 _CATALOG = (
-    "A catalog table (CREATE TABLE ... USING) loses its path: use a temporary view, or"
-    " SELECT ... FROM t WITH (path='...') and INSERT INTO t WITH (path='...')"
+    "Spark gives a Python source neither name nor path of a table of its catalog (saveAsTable, writeTo,"
+    " CREATE TABLE ... USING): write with save(path), or let mainstem.spark.sql carry out CREATE TABLE,"
+    " SELECT and INSERT"
 )
 
 

@@ -35,6 +35,7 @@ from mainstem.merge.rules import MergeRules, column_defaults, merge_rules
 from mainstem.options.engines import MERGE_PARTIAL
 from mainstem.options.reading import AS_OF_COMPLETION
 from mainstem.readers.planning.table_state import TableState
+from mainstem.spark.index_syntax import tokens
 from mainstem.spark.options import COLUMNS, FILTER, WriteOptions
 from mainstem.spark.pushed_down import needs, quoted, stand_in
 from mainstem.spark.row_actions import ACTION, Action, RowActions
@@ -337,8 +338,8 @@ class _Plan:
         from pyspark.sql import functions as F
 
         values = {
-            (number, name): self._stored(query, _VALUE.format(n), name)
-            for n, (number, name, _) in enumerate(self._values())
+            (number, name): self._stored(query, _VALUE.format(n), name, given.text)
+            for n, (number, name, given) in enumerate(self._values())
         }
         rows = query.where(F.col(_CLAUSE).isNotNull())
         shown = [
@@ -430,12 +431,13 @@ class _Plan:
             if name in given:
                 yield Action.MOVES, ~self._old(name).eqNullSafe(given[name])
 
-    def _stored(self, query: DataFrame, value: str, name: str) -> Column:
+    def _stored(self, query: DataFrame, value: str, name: str, text: str) -> Column:
         """A value as Spark would store it in this column (``spark.sql.storeAssignmentPolicy``)."""
         from pyspark.sql import functions as F
 
         found, wanted = query.schema[value].dataType, self.schema[name].dataType
-        return self._storing(F.col(value), found, wanted, name)
+        literal = len(known := list(tokens(text))) == 1 and known[0].kind == "text"
+        return self._storing(F.col(value), found, wanted, name, literal=literal)
 
     @property
     def _storing(self) -> Storing:

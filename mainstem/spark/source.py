@@ -49,9 +49,11 @@ def register(spark: SparkSession) -> None:
 
     Raises ``Invalid`` if a cluster's Python workers would run another interpreter.
     """
+    from mainstem.spark.told_first import tell_first
     from mainstem.spark.worker_repairs import ensure_python
 
     ensure_python(spark)
+    tell_first()
     below = session_options(spark)
     spark.dataSource.register(_with(MainstemSource, below))
     try:

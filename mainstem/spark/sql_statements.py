@@ -30,6 +30,7 @@ from mainstem.spark.relations_in_sql import replaced
 from mainstem.spark.row_syntax import parts_of, without_marks
 from mainstem.spark.session_options import location_in, session_options
 from mainstem.spark.table_functions import FUNCTIONS
+from mainstem.spark.types import local_frame
 from mainstem.spark.vector_sql import calls_in, searched
 from mainstem.writers.outcome import ALREADY_COMMITTED, Outcome
 
@@ -262,8 +263,8 @@ def _formatted(spark: SparkSession, statement: str, arguments: Mapping[str, Any]
 
 def _told(spark: SparkSession, outcome: Outcome) -> DataFrame:
     if outcome.status == ALREADY_COMMITTED:
-        return spark.createDataFrame([(0, outcome.instant)], _ANSWER)
-    return spark.createDataFrame([(outcome.rows, outcome.instant)], _ANSWER)
+        return local_frame(spark, [(0, outcome.instant)], _ANSWER)
+    return local_frame(spark, [(outcome.rows, outcome.instant)], _ANSWER)
 
 
 _ANSWER = "num_affected_rows bigint, instant string"

@@ -30,7 +30,7 @@ from mainstem.spark.options import WriteOptions
 from mainstem.spark.pushed_down import items, quoted
 from mainstem.spark.session_options import session_options
 from mainstem.spark.sink import write_batch
-from mainstem.spark.types import arrow_schema, spark_schema
+from mainstem.spark.types import arrow_schema, local_frame, spark_schema
 from mainstem.storage import paths
 from mainstem.storage.store_options import is_of_store
 from mainstem.writers.outcome import EMPTY, Outcome
@@ -281,7 +281,7 @@ def literal(text: str) -> str:
 def show_partitions(spark: SparkSession, table: Table) -> DataFrame:
     """SHOW PARTITIONS: the paths of the partitions that have rows or had, in order."""
     found = sorted({one.partition for one in table.file_slices()} - {""})
-    return spark.createDataFrame([(path,) for path in found], "partition string")
+    return local_frame(spark, [(path,) for path in found], "partition string")
 
 
 def drop_partitions(plan: Any, table: Table) -> Outcome:

@@ -255,6 +255,24 @@ def test_where_rows_merge_by_columns_an_update_leaves_other_columns_to_others(
     assert (1, "theirs", 8.0) in _rows(tmp_path, "id", "name", "price")
 
 
+def test_with_markers_update_and_merge_leave_texts_to_others_and_write_the_other_columns(
+    spark: SparkSession, tmp_path: Path, meanwhile: list[Any]
+):
+    table = _table(tmp_path, **{"hoodie.table.partial.update.mode": "FILL_UNAVAILABLE"})
+    theirs = {"id": [1], "ts": [10], "city": ["rome"], "name": ["theirs"], "price": [1.0]}
+    meanwhile.append(lambda: table.update_columns(pa.table(theirs)))
+    ms.sql(spark, f"UPDATE {_in(tmp_path)} SET price = 9 WHERE id = 1")
+    assert (1, "theirs", 9.0) in _rows(tmp_path, "id", "name", "price")
+    merge = f"""MERGE INTO {_in(tmp_path)} t USING (SELECT explode(array(1, 7)) AS id, 'rome' AS city) s
+        ON t.id = s.id AND t.city = s.city WHEN MATCHED THEN UPDATE SET price = price + 1
+        WHEN NOT MATCHED THEN INSERT (id, city, ts, name) VALUES (s.id, s.city, 1, 'new')"""
+    meanwhile.append(lambda: table.update_columns(pa.table({**theirs, "name": ["again"], "price": [5.0]})))
+    ms.sql(spark, merge)
+    assert {(1, "again", 10.0), (7, "new", None)} <= set(_rows(tmp_path, "id", "name", "price"))
+    ms.sql(spark, f"UPDATE {_in(tmp_path)} SET name = NULL WHERE id = 1")
+    assert (1, None, 10.0) in _rows(tmp_path, "id", "name", "price")
+
+
 def test_a_statement_of_a_micro_batch_that_is_replayed_changes_rows_once(spark: SparkSession, tmp_path: Path):
     _table(tmp_path)
     given = {
