@@ -88,6 +88,25 @@ def load(system: str, spark: Any, path: str, rows: Any) -> Any:
     return lambda statement: ms.sql(spark, statement)
 
 
+def processor_seconds() -> float:
+    """Of this process and all below it, those that have ended too."""
+    parents: dict[int, list[int]] = {}
+    taken: dict[int, float] = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        parents.setdefault(int(fields[1]), []).append(int(name))
+        taken[int(name)] = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    found, total = [os.getpid()], 0.0
+    while found:
+        process = found.pop()
+        total += taken.get(process, 0.0)
+        found += parents.get(process, [])
+    return total
+
+
 def main(system: str, folder: Path, turns: int) -> None:
     """Loads, merges, counts."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -97,17 +116,18 @@ def main(system: str, folder: Path, turns: int) -> None:
         sys.path.insert(0, root)
     spark = session(system, folder)
     run = load(system, spark, str(folder / f"table-{system}"), spark.read.parquet(str(folder / "rows")))
-    seconds = []
+    seconds, processor = [], []
     for turn in range(turns + 1):
         spark.read.parquet(str(folder / f"merged-{turn}")).createOrReplaceTempView("given")
-        began = time.perf_counter()
+        began, before = time.perf_counter(), processor_seconds()
         run(
             "MERGE INTO target t USING given s ON t.uuid = s.uuid"
             " WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
         )
         seconds.append(time.perf_counter() - began)
+        processor.append(processor_seconds() - before)
     rows = run("SELECT count(1) FROM target").collect()[0][0]
-    print(json.dumps({"seconds": seconds, "rows": rows}))
+    print(json.dumps({"seconds": seconds, "processor": processor, "rows": rows}))
     spark.stop()
 
 

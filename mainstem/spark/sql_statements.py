@@ -30,6 +30,7 @@ from mainstem.spark.relations_in_sql import replaced
 from mainstem.spark.row_syntax import parts_of, without_marks
 from mainstem.spark.session_options import location_in, session_options
 from mainstem.spark.table_functions import FUNCTIONS
+from mainstem.spark.told_first import tell_first
 from mainstem.spark.types import local_frame
 from mainstem.spark.vector_sql import calls_in, searched
 from mainstem.writers.outcome import ALREADY_COMMITTED, Outcome
@@ -55,7 +56,8 @@ def sql(
     - INSERT INTO, INSERT OVERWRITE, TRUNCATE TABLE: one commit, and the same answer.
     - Queries: tables by path and of the catalog, TIMESTAMP AS OF and VERSION AS OF, and the table functions
       ``hudi_query_timeline``, ``hudi_filesystem_view`` and ``hudi_table_changes``.
-    - CREATE TABLE ... USING hudi, also AS SELECT, SHOW PARTITIONS, ALTER TABLE ... DROP PARTITION.
+    - CREATE TABLE ... USING hudi, also AS SELECT and LIKE, SHOW PARTITIONS, ALTER TABLE ... DROP PARTITION.
+    - ALTER TABLE, DROP TABLE, DESCRIBE and SHOW of a table (``catalog_statements``).
     - CALL of Hudi's procedures that have a counterpart (``procedures``), with Hudi's result columns.
     - CREATE, DROP and REFRESH INDEX, REINDEX, SHOW INDEXES. SHOW INDEXES returns the columns ``index_name``,
       ``index_type``, ``col_name`` (as in Hudi) and ``state``; the others return an empty DataFrame.
@@ -69,6 +71,7 @@ def sql(
     and whatever the table's methods raise.
     """
     given = dict(properties or {})
+    tell_first()
     found = parse(statement)
     if found is not None:
         answer = indexed(spark, found, given, progress, arguments)

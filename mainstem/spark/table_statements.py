@@ -21,9 +21,17 @@ from mainstem.api.given_options import options_to_make, shared_location
 from mainstem.api.job_table import exists, open_or_create
 from mainstem.api.table import Table
 from mainstem.errors import Invalid, Unsupported
+from mainstem.merge.payloads import KNOWN_PAYLOADS
 from mainstem.options.engines import COW_AS_MOR, OPERATION
 from mainstem.options.placing import HIVE_STYLE, PARTITION_FIELDS, RECORD_KEY_FIELDS
-from mainstem.options.tables import MERGE_MODE, ORDERING_FIELDS, TABLE_NAME, TABLE_TYPE
+from mainstem.options.tables import (
+    MERGE_MODE,
+    ORDERING_FIELDS,
+    PARTIAL_UPDATES,
+    PAYLOAD_CLASS,
+    TABLE_NAME,
+    TABLE_TYPE,
+)
 from mainstem.spark.index_sql import SOURCES
 from mainstem.spark.insert_statements import partition_path
 from mainstem.spark.options import WriteOptions
@@ -228,7 +236,23 @@ def table_options(
             notes[key] = value
             continue
         found[str(option)] = value
+    _by_payload(found)
     return found, notes
+
+
+def _by_payload(options: dict[str, str]) -> None:
+    """Puts merge mode and partial updates in place of a payload class of Hudi's, as Hudi 1.1 does."""
+    name = next((one for one in options if one.lower() in PAYLOAD_CLASS.names), "")
+    rules = KNOWN_PAYLOADS.get(options.get(name, ""))
+    if rules is None or rules.unavailable or rules.delete or rules.ordering:
+        return  # others are refused by their option's name
+    mode = options.get(MERGE_MODE, "CUSTOM").upper()
+    if mode not in ("CUSTOM", rules.mode):
+        raise Invalid(f"{name}={options[name]!r} means {rules.mode}, found {MERGE_MODE}={mode}")
+    options[str(MERGE_MODE)] = rules.mode
+    if rules.partial:
+        options[str(PARTIAL_UPDATES)] = rules.partial
+    del options[name]
 
 
 def _type(spark: SparkSession, verb: str, key: str, value: str) -> str:

@@ -34,7 +34,7 @@ def path(spark: SparkSession, tmp_path: Path) -> Iterator[str]:
     ms.sql(
         spark,
         f"""CREATE TABLE trips (id STRING COMMENT 'the key', n INT, ts BIGINT, city STRING) USING hudi
-        PARTITIONED BY (city) LOCATION '{tmp_path}/t' COMMENT 'it\\\\'s ours' TBLPROPERTIES (primaryKey = 'id',
+        PARTITIONED BY (city) LOCATION '{tmp_path}/t' COMMENT "it's ours" TBLPROPERTIES (primaryKey = 'id',
         preCombineField = 'ts', hoodie.bucket.index.num.buckets = 2, hoodie.keep.max.commits = 40,
         note = 'x')""",
     )

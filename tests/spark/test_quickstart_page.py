@@ -7,6 +7,7 @@ folder. What a refusal says first must be one line.
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,7 +48,6 @@ def sections() -> list[tuple[str, list[tuple[str, str]]]]:
 
 @pytest.fixture
 def folder(spark: SparkSession, tmp_path: Path) -> Iterator[Path]:
-    spark.sql("CREATE DATABASE IF NOT EXISTS pages")
     spark.sql("SELECT 7 AS id, 'a' AS name, 1 AS ts, '2021-12-09' AS dt").write.parquet(
         str(tmp_path / "parquet_dataset")
     )
@@ -62,6 +62,7 @@ def test_every_statement_of_hudis_pages_runs_or_is_refused_in_one_line(spark: Sp
     for number, (heading, statements) in enumerate(sections()):
         for name in [one.name for one in spark.catalog.listTables() if one.tableType != "TEMPORARY"]:
             spark.sql(f"DROP TABLE {name}")
+            shutil.rmtree(Path(spark.conf.get("spark.sql.warehouse.dir").removeprefix("file:")) / name, True)
         for text, refused in statements:
             told, refusals = told + 1, refusals + bool(refused)
             text = text.replace("/tmp/", f"{folder}/" if "parquet_dataset" in text else f"{folder}/{number}/")
