@@ -32,8 +32,8 @@ _SECRET = re.compile("(?i)secret|password|token|access[.]?key|credential")
 _SPARKS = ("location", "owner", "provider", "comment", "external", "is_managed_location", "collation")
 _DESCRIBED = "col_name string, data_type string, comment string"
 _ON_READ = (
-    " is Hudi's schema on read (hoodie.schema.on.read.enable), which is not written here: other writers would"
-    " go on by the older schema. Add a column of another name, and leave the old one out of queries"
+    " is Hudi's schema on read, which is not written here: other writers would go on by the older schema."
+    " Add a column of another name, and leave the old one out of queries"
 )
 
 
@@ -114,6 +114,8 @@ def _type_of(kind: Any) -> Any:
 def _evolve(named: Named, columns: Mapping[str, Any]) -> None:
     from pyspark.sql.types import StructField, StructType
 
+    if not columns:
+        return
     wanted = StructType([StructField(name, kind, True) for name, kind in columns.items()])
     named.table.evolve(arrow_schema(wanted, nullable=True))
 

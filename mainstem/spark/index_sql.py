@@ -316,9 +316,12 @@ def _relation(plan: Any) -> Any:
     """This source's relation in the plan of a temporary view that shows it unchanged; None for others."""
     while plan.children().size() == 1 and plan.nodeName() in ("SubqueryAlias", "View"):
         plan = plan.children().apply(0)
-    if plan.nodeName() != "DataSourceV2Relation" or plan.table().name().lower() not in SOURCES:
-        return None
-    return plan
+    return plan if is_own(plan) else None
+
+
+def is_own(plan: Any) -> bool:
+    """Whether a node of a plan reads a table of this source."""
+    return plan.nodeName() == "DataSourceV2Relation" and plan.table().name().lower() in SOURCES
 
 
 # -- answers -----------------------------------------------------------------------------------------

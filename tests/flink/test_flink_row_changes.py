@@ -61,7 +61,7 @@ def test_update_and_delete_change_the_rows_that_where_names(environment, tmp_pat
         (f"UPDATE {name} SET uuid = 'z'", Invalid, "uuid tells where a row lies"),
         (f"UPDATE {name} SET city = 'z' WHERE age = 1", Invalid, "city tells where a row lies"),
         (f"UPDATE {name} SET aeg = 1", Exception, "aeg"),
-        (f"DELETE FROM {streamed}", Unsupported, "does not end"),
+        (f"DELETE FROM {streamed}", (Invalid, Unsupported), "does not end|in streaming mode"),
     ):
         with pytest.raises(kind, match=match):
             t.execute_sql(text)

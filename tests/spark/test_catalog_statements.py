@@ -89,7 +89,7 @@ def test_properties_of_the_catalog_count_in_statements_that_write(spark: SparkSe
     ms.sql(spark, f"ALTER TABLE trips UNSET TBLPROPERTIES ({option})")
     ms.sql(spark, "INSERT INTO trips VALUES ('b', 1, 1, 'oslo')")
     done = mainstem.open_table(path).history().to_pylist()
-    assert [one["operation"] for one in done if one["rows"]] == ["bulk_insert", "insert"]
+    assert [one["operation"] for one in done if one["rows"]] == ["BULK_INSERT", "INSERT"]
     refused = (
         ("SET TBLPROPERTIES (primaryKey = 'n')", Invalid, "stays as it is: .*contradicts the table"),
         ("SET TBLPROPERTIES (hoodie.keep.max.commits = '1')", Invalid, "hoodie.keep.max.commits"),
