@@ -159,6 +159,38 @@ def test_only_the_columns_and_rows_that_a_statement_needs_are_read(
     assert [row[0] for row in _rows(tmp_path, "id")] == [0, 1, 5]
 
 
+@pytest.mark.parametrize(
+    "source, left_out",
+    [
+        ("VALUES (2, 'x'), (9, 'y') AS s(id, name)", True),
+        ("(SELECT 2 + CAST(rand() * 0 AS INT) AS id, 'x' AS name UNION ALL SELECT 9, 'y') s", False),
+        ("(SELECT * FROM VALUES (2, 'x'), (9, 'y') AS v(id, name) LIMIT 2) s", False),
+    ],
+)
+def test_rows_that_nothing_matches_are_left_out_early_if_two_looks_at_a_small_source_agree(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, left_out: bool
+):
+    _table(tmp_path)
+    plans: list[str] = []
+    told = row_statements.needs
+
+    def needs(query: Any, table: Any) -> Any:
+        plans.append(query._jdf.queryExecution().optimizedPlan().toString())
+        return told(query, table)
+
+    monkeypatch.setattr(row_statements, "needs", needs)
+    ms.sql(
+        spark,
+        f"""MERGE INTO {_in(tmp_path)} t USING {source} ON t.id = s.id
+        WHEN MATCHED THEN UPDATE SET name = s.name
+        WHEN NOT MATCHED THEN INSERT (id, name, ts, city) VALUES (s.id, s.name, 1, 'rome')""",
+    )
+    assert ["LeftSemi" in plan for plan in plans] == [left_out]
+    assert _rows(tmp_path, "id", "name") == [
+        (0, "n0"), (1, "n1"), (2, "x"), (3, "n3"), (4, "n4"), (5, "n5"), (9, "y"),
+    ]  # fmt: skip
+
+
 # -- what others write meanwhile ---------------------------------------------------------------------------
 
 
