@@ -162,7 +162,7 @@ def test_only_the_columns_and_rows_that_a_statement_needs_are_read(
 @pytest.mark.parametrize(
     "source, left_out",
     [
-        ("VALUES (2, 'x'), (9, 'y') AS s(id, name)", True),
+        ("(SELECT * FROM VALUES (2, 'x'), (9, 'y') AS v(id, name)) s", True),
         ("(SELECT 2 + CAST(rand() * 0 AS INT) AS id, 'x' AS name UNION ALL SELECT 9, 'y') s", False),
         ("(SELECT * FROM VALUES (2, 'x'), (9, 'y') AS v(id, name) LIMIT 2) s", False),
     ],
@@ -290,7 +290,8 @@ def test_where_rows_merge_by_columns_an_update_leaves_other_columns_to_others(
 def test_with_markers_update_and_merge_leave_texts_to_others_and_write_the_other_columns(
     spark: SparkSession, tmp_path: Path, meanwhile: list[Any]
 ):
-    table = _table(tmp_path, **{"hoodie.table.partial.update.mode": "FILL_UNAVAILABLE"})
+    marker = {"hoodie.record.merge.property.hoodie.write.partial.update.unavailable.value": "__same"}
+    table = _table(tmp_path, **{"hoodie.table.partial.update.mode": "FILL_UNAVAILABLE", **marker})
     theirs = {"id": [1], "ts": [10], "city": ["rome"], "name": ["theirs"], "price": [1.0]}
     meanwhile.append(lambda: table.update_columns(pa.table(theirs)))
     ms.sql(spark, f"UPDATE {_in(tmp_path)} SET price = 9 WHERE id = 1")
