@@ -478,7 +478,10 @@ class _Plan:
         from pyspark.sql import functions as F
 
         found, wanted = query.schema[value].dataType, self.schema[name].dataType
-        literal = len(known := list(tokens(text))) == 1 and known[0].kind == "text"
+        literal = len(known := list(tokens(text))) == 1 and known[0].kind == "text" and found != wanted
+        if literal:
+            tried = self.spark.sql(f"SELECT try_cast({text} AS {wanted.simpleString()}) IS NOT NULL")
+            literal = tried.collect()[0][0]
         return self._storing(F.col(value), found, wanted, name, literal=literal)
 
     @property
