@@ -1,22 +1,106 @@
 """Runs pieces of work as Spark tasks, one task each, and returns their results in order.
 
 A piece must be safe to run several times: Spark retries tasks, runs speculative copies and abandons tasks.
+
+A session of Spark Connect has neither driver nor JVM in its process, and tables may be out of its reach. What
+the driver does elsewhere, one task on the server does there (``on_server``).
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from mainstem.errors import MainstemError, Unavailable, Unsupported
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+    from mainstem.storage.location import Location
+
+    Properties = Mapping[str, object] | None
 
 _LOOK_S = 0.5
+#: the column of answers of ``answered``
+ANSWER = "answer binary"
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Whether this is a session of Spark Connect."""
+    return type(spark).__module__.startswith("pyspark.sql.connect.")
+
+
+def on_server(spark: SparkSession, work: Callable[[], Any]) -> Any:
+    """Runs ``work`` as one task on the server of a Spark Connect session and returns its result.
+
+    Function and result are pickled. A ``MainstemError`` is raised unchanged; ``Unsupported`` where the
+    server's Python lacks this package, ``Unavailable`` where Spark gave up on the task.
+    """
+    task = spark.range(0, 1, 1, 1).mapInArrow(partial(_worked, work), ANSWER)
+    return answers(task)[0]
+
+
+def here_or_there(spark: SparkSession, work: Callable[[], Any]) -> Any:
+    """The result of ``work``: run in this process by a classic session, ``on_server`` by Spark Connect."""
+    return on_server(spark, work) if is_connect(spark) else work()
+
+
+def on_table(
+    spark: SparkSession, location: Location, properties: Properties, method: str, *args: Any, **named: Any
+) -> Any:
+    """``on_server`` for a method of the table."""
+    return on_server(spark, partial(_called, location, dict(properties or {}), method, args, named))
+
+
+def _called(
+    location: Location, properties: Properties, method: str, args: Sequence[Any], named: Mapping[str, Any]
+) -> Any:
+    from mainstem.api.table import open_table
+
+    return getattr(open_table(location, properties), method)(*args, **named)
+
+
+def _worked(work: Callable[[], Any], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for _ in batches:
+        pass
+    yield answered(work)
+
+
+def answered(work: Callable[[], Any]) -> pa.RecordBatch:
+    """A row of a task for ``answers``: the result of ``work``, or its ``MainstemError``."""
+    try:
+        found = work()
+    except MainstemError as error:
+        found = error
+    return pa.record_batch({"answer": pa.array([pickle.dumps(found)], pa.binary())})
+
+
+def answers(tasks: DataFrame) -> list[Any]:
+    """The results of tasks on the server of Spark Connect that return ``answered``."""
+    try:
+        found = [pickle.loads(bytes(row[0])) for row in tasks.collect()]
+    except Exception as error:
+        raise told(error) from error
+    for one in found:
+        if isinstance(one, MainstemError):
+            raise one
+    return found
+
+
+def told(error: Exception) -> MainstemError:
+    """An error of a server's task in one sentence."""
+    if "No module named 'mainstem" in str(error) or "DATA_SOURCE_NOT_FOUND" in str(error):
+        return Unsupported(
+            "the Python of the Spark Connect server has no mainstem: install the version of this client where"
+            " the server and its workers run (spark.pyspark.python, PYSPARK_PYTHON)"
+        )
+    return Unavailable(f"a task on the Spark Connect server failed ({_cause(error)}); try again")
 
 
 def driver_context(spark: SparkSession, what: str) -> SparkContext:
@@ -25,8 +109,8 @@ def driver_context(spark: SparkSession, what: str) -> SparkContext:
         return spark.sparkContext
     except Exception as error:
         raise Unsupported(
-            f"{what} plans and completes in the driver process, which Spark Connect keeps on the server; run"
-            " it there, or the command of mainstem"
+            f"{what} needs Spark's driver in this process, which Spark Connect keeps on the server: use a"
+            " classic session there, or the command of mainstem"
         ) from error
 
 
@@ -72,5 +156,6 @@ def in_tasks(
 
 def _cause(error: Exception) -> str:
     """The last line of the Python worker's traceback, before the JVM's frames."""
-    trace = str(error).partition("\n\tat ")[0].strip()
-    return trace.splitlines()[-1][:500] if trace else type(error).__name__
+    trace = str(error).partition("\n\tat ")[0].partition("\n\nJVM stacktrace")[0]
+    lines = [line for line in trace.strip().splitlines() if not line.startswith((" SQLSTATE", "SQLSTATE"))]
+    return lines[-1][:500] if lines else type(error).__name__

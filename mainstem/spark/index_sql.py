@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mainstem.api.given_options import shared_location
@@ -29,7 +30,7 @@ from mainstem.metadata.metadata_partitions import (
     Kind,
 )
 from mainstem.services.progress import Progress
-from mainstem.spark.in_tasks import driver_context
+from mainstem.spark.in_tasks import driver_context, is_connect, on_server
 from mainstem.spark.index_syntax import CREATE, DROP, REBUILD, REFRESH, SHOW, IndexStatement, place
 from mainstem.spark.indexes import create_index, refresh_index, reindex
 from mainstem.spark.options import PARTS_OF_TABLE
@@ -37,6 +38,8 @@ from mainstem.spark.session_options import location_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from mainstem.storage.location import Location
 
 _SOURCES = ("mainstem", "hudi", "org.apache.hudi")
 _IDENTITY = "identity"
@@ -69,25 +72,50 @@ def _carry_out(
     properties: dict[str, object],
     progress: Progress | None,
 ) -> DataFrame:
+    location = location_in(spark, path)
+    if is_connect(spark):
+        found = on_server(spark, partial(_carried_out, None, statement, location, properties, None))
+    else:
+        found = _carried_out(spark, statement, location, properties, progress)
+    return _empty(spark) if found is None else _shown(spark, found)
+
+
+def _carried_out(
+    spark: SparkSession | None,
+    statement: IndexStatement,
+    location: Location,
+    properties: dict[str, object],
+    progress: Progress | None,
+) -> list[Index] | None:
+    """The indexes that SHOW INDEXES asks for. ``spark``: None on a server of Spark Connect, where all is done
+    in this process."""
     with _told_where(statement):
-        table = open_table(location_in(spark, path), properties)
+        table = open_table(location, properties)
     if statement.verb == CREATE:
         _check_columns(statement, table.schema.names)
         wish = wished(statement, table.config.record_key)
         with _told_where(statement):
             _create(spark, table, wish, statement.lenient, properties, progress)
-        return _empty(spark)
+        return None
     with _told_where(statement):
         if statement.verb == SHOW:
-            return _shown(spark, table.indexes())
+            return table.indexes()
         if statement.verb == DROP:
             table.drop_index(statement.name, if_exists=statement.lenient)
-        if statement.verb == REFRESH and table.index(statement.name).kind == VECTOR:
+        if spark is None and statement.verb in (REBUILD, REFRESH):
+            name = statement.name
+            if statement.verb == REFRESH and table.index(name).kind == VECTOR:
+                table.refresh_index(name)
+            else:
+                _ = table.reindex(name) if name else table.reindex_all()
+        elif spark is None:
+            return None
+        elif statement.verb == REFRESH and table.index(statement.name).kind == VECTOR:
             refresh_index(spark, table.path, statement.name, properties=properties, progress=progress)
         elif statement.verb in (REBUILD, REFRESH):
-            name = statement.name or None
-            reindex(spark, table.path, name, properties=properties, progress=progress)
-    return _empty(spark)
+            one = statement.name or None
+            reindex(spark, table.path, one, properties=properties, progress=progress)
+    return None
 
 
 @contextmanager
@@ -101,7 +129,7 @@ def _told_where(statement: IndexStatement) -> Iterator[None]:
 
 
 def _create(
-    spark: SparkSession,
+    spark: SparkSession | None,
     table: Table,
     wish: Wish,
     lenient: bool,
@@ -111,6 +139,9 @@ def _create(
     if lenient and _is_there(table, wish):
         return
     try:
+        if spark is None:
+            table.create_index(wish.kind, wish.columns, name=wish.name, options=wish.options)
+            return
         create_index(
             spark, table.path, wish.kind, wish.columns, name=wish.name, options=wish.options,
             properties=properties, progress=progress,
@@ -240,14 +271,29 @@ def table_path(spark: SparkSession, parts: Sequence[str], what: str) -> str | No
     ``what``: the statement, for error messages."""
     if len(parts) == 2 and parts[0].lower() in _SOURCES and "/" in parts[1]:
         return shared_location(parts[1]).base
-    driver_context(spark, what)
     name = _quoted(parts)
+    if is_connect(spark):
+        return _described(spark, name)
+    driver_context(spark, what)
     if not spark.catalog.tableExists(name):
         return None
     if len(parts) <= 2 and not is_view(spark, parts):
         state = spark._jsparkSession.sessionState()
         return _catalogued(state.catalog(), state.sqlParser().parseTableIdentifier(name))
     return _viewed(spark.table(name)._jdf.queryExecution().analyzed())
+
+
+def _described(spark: SparkSession, name: str) -> str | None:
+    """``table_path`` on Spark Connect, whose catalog says less of views."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        rows = spark.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()
+    except AnalysisException:
+        return None
+    found = {row[0]: row[1] for row in rows}
+    ours = found.get("Provider", "").lower() in _SOURCES and found.get("Location")
+    return shared_location(found["Location"]).base if ours else None
 
 
 def _catalogued(catalog: Any, identifier: Any) -> str | None:

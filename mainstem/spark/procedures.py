@@ -395,6 +395,8 @@ _PROCEDURES: dict[str, _Procedure] = {
         "key string, value string",
     ),
 }  # fmt: skip
+#: the procedures that there are here
+NAMES = tuple(_PROCEDURES)
 # Hudi 1.2's others (``call help()``).
 _OTHERS = frozenset((
     "cleanup_audit_lock", "commits_compare", "copy_to_table", "copy_to_temp_view",

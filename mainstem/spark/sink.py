@@ -35,7 +35,9 @@ from mainstem.errors import (
 )
 from mainstem.options import BESIDE_COMMITS
 from mainstem.options.engines import IDENTIFIER, ORDINAL
+from mainstem.spark import connect_writes
 from mainstem.spark.batch_ids import Found, GuardIds, guard_ids, in_driver, looks
+from mainstem.spark.in_tasks import is_connect
 from mainstem.spark.key_tasks import looking_in_tasks
 from mainstem.spark.options import WriteOptions
 from mainstem.spark.session_options import session_options
@@ -83,20 +85,24 @@ def write_stream(
     processing time ("1 second") or the arguments of ``DataStreamWriter.trigger`` ({"availableNow": True}).
     ``output_mode`` "update" works too, because rows replace older ones by key. ``on_outcome(batch id,
     outcome)`` is called after every batch. Table services run beside the query in this process when they are
-    due, unless options switch them off (``docs/services.md``); no batch waits for them. Raises ``Invalid``
-    or ``Unsupported`` for wrong options, before the query starts.
+    due, unless options switch them off (``docs/services.md``); no batch waits for them. On Spark Connect the
+    server writes by ``format("mainstem")``: no ``on_outcome``, output mode append, no services beside it
+    (``docs/connect.md``). Raises ``Invalid`` or ``Unsupported`` for wrong options, before the query starts.
     """
     _check_output_mode(output_mode)
-    below = session_options(df.sparkSession)
+    session = df.sparkSession
+    below = session_options(session)
     parsed = _beside_services(WriteOptions.parse(options or {}, path=path, below=below))
     check_no_overwrite(parsed.operation, "of a stream would be done again in each batch")
     if parsed.ordinal not in (None, 0) or parsed.batch_id is not None:
         raise Invalid("write_stream numbers its one write per batch itself: drop the stream options")
-    session = df.sparkSession
-    _check_classic(session)
-    ensure_python(session)
-    sink = _StreamSink(parsed, arrow_schema(df.schema, nullable=True), on_outcome)
-    writer = df.writeStream.foreachBatch(sink.write).outputMode(output_mode)
+    if is_connect(session):
+        connect_writes.check_stream(output_mode, on_outcome)
+        writer = df.writeStream.outputMode(output_mode)
+    else:
+        ensure_python(session)
+        sink = _StreamSink(parsed, arrow_schema(df.schema, nullable=True), on_outcome)
+        writer = df.writeStream.foreachBatch(sink.write).outputMode(output_mode)
     if checkpoint is not None:
         writer = writer.option("checkpointLocation", checkpoint)
     if query_name is not None:
@@ -105,6 +111,8 @@ def write_stream(
         writer = writer.trigger(processingTime=trigger)
     elif trigger is not None:
         writer = writer.trigger(**dict(trigger))
+    if is_connect(session):
+        return connect_writes.stream(writer, session, parsed.location.base, options or {})
     return writer.start()
 
 
@@ -127,6 +135,10 @@ def write_batch(
     parsed = WriteOptions.parse(given, path=path, below=session_options(df.sparkSession))
     ensure_python(df.sparkSession)
     found = in_driver(df)
+    if is_connect(df.sparkSession):
+        if guard_ids(found, parsed, table=parsed.location.base) is not None:
+            check_no_overwrite(parsed.operation, "of a stream would be done again in each batch")
+        return _with_retries(parsed, None, lambda: connect_writes.write(df, parsed))
     if found.streaming:
         parsed = _beside_services(parsed)
     table = open_for_job(parsed, arrow_schema(df.schema, nullable=True))
@@ -154,8 +166,11 @@ def use_session(session: SparkSession) -> None:
     """Makes ``session`` the active session of the calling thread.
 
     Without it, ``df.write.format("mainstem")`` fails with DATA_SOURCE_NOT_FOUND in a thread that the
-    program started: Spark looks for Python data sources in the thread's active session.
+    program started: Spark looks for Python data sources in the thread's active session. Spark Connect needs
+    none of this.
     """
+    if is_connect(session):
+        return
     context = session.sparkContext
     classic = getattr(context._jvm, "org.apache.spark.sql.classic.SparkSession")
     classic.setActiveSession(session._jsparkSession)
@@ -175,18 +190,6 @@ def _check_output_mode(mode: str) -> None:
         )
     if name not in ("append", "update"):
         raise Invalid(f"output mode {mode!r}, expected append or update")
-
-
-def _check_classic(session: SparkSession) -> None:
-    try:
-        found = session.sparkContext
-    except Exception:
-        found = None
-    if found is None:
-        raise Unsupported(
-            "write_stream commits in the driver process, which Spark Connect keeps on the server; use"
-            ' df.writeStream.format("mainstem")'
-        )
 
 
 def _with_retries(

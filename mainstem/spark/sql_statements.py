@@ -20,8 +20,8 @@ from mainstem.api.job_table import exists, open_or_create
 from mainstem.api.table import Table, open_table
 from mainstem.errors import Invalid
 from mainstem.services.progress import Progress
-from mainstem.spark import insert_statements, procedures, row_statements, table_statements
-from mainstem.spark.in_tasks import driver_context
+from mainstem.spark import connect_sql, insert_statements, procedures, row_statements, table_statements
+from mainstem.spark.in_tasks import is_connect
 from mainstem.spark.index_sql import indexed, options_of, table_path
 from mainstem.spark.index_syntax import parse
 from mainstem.spark.options import WriteOptions
@@ -74,6 +74,8 @@ def sql(
     elif calls := calls_in(statement):
         where = partial(table_path, spark)
         answer = searched(spark, statement, calls, where, given, arguments)
+    elif is_connect(spark):
+        answer = connect_sql.answered(spark, statement, arguments, (*procedures.NAMES, *FUNCTIONS))
     else:
         answer = _parsed(spark, statement, given, arguments)
     return spark.sql(statement, **arguments) if answer is None else answer
@@ -120,10 +122,6 @@ def _plan(spark: SparkSession, text: str) -> Any:
     """What Spark's parser makes of a statement; None where Spark will say what is wrong with it."""
     from pyspark.errors import PySparkException
 
-    try:
-        driver_context(spark, "sql")
-    except Exception:
-        return None  # Spark Connect: its parser is on the server
     try:
         return spark._jsparkSession.sessionState().sqlParser().parsePlan(text)
     except PySparkException:
