@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from mainstem.errors import MainstemError, Unavailable, Unsupported
+from mainstem.spark.job_descriptions import description, in_thread
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -120,8 +121,10 @@ def in_tasks(
     pieces: Sequence[Any],
     told: Callable[[int], None],
     otherwise: str,
+    called: str,
 ) -> list[Any]:
     """Runs ``work(piece)`` for each piece in its own task; calls ``told`` with the number of finished tasks.
+    ``called``: what Spark's UI calls the job.
 
     A task's ``MainstemError`` is raised unchanged. Spark retries after any other error; if it gives up,
     ``Unavailable`` is raised, whose message ends with ``otherwise``.
@@ -139,8 +142,14 @@ def in_tasks(
         return pickle.dumps(result)
 
     tasks = context.parallelize([pickle.dumps(piece) for piece in pieces], len(pieces)).map(run)
+    before = description(context)
+
+    def collect() -> list[bytes]:
+        in_thread(context, called, before)
+        return tasks.collect()
+
     with ThreadPoolExecutor(1) as waiting:
-        job = waiting.submit(tasks.collect)
+        job = waiting.submit(collect)
         while not wait([job], _LOOK_S).done:
             told(min(done.value, len(pieces)))
         try:

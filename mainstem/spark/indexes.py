@@ -119,6 +119,7 @@ def _on(context: SparkContext, location: Location) -> Run:
         def in_task(piece: Any) -> Any:
             return work(storage_of(location), piece)
 
-        return in_tasks(context, in_task, pieces, told, "nothing was built, try again")
+        called = f"index of {location}: read its rows"
+        return in_tasks(context, in_task, pieces, told, "nothing was built, try again", called)
 
     return run

@@ -80,6 +80,7 @@ def _compact(
             execution.tasks,
             lambda done: progress(f"compaction {time}, file groups", done, total),
             "the plan stays, execute it again",
+            f"compaction {time} of {ctx.base}",
         )
         return execution.complete(stats)
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,7 @@ from mainstem.options.engines import IDENTIFIER, ORDINAL
 from mainstem.spark import connect_writes
 from mainstem.spark.batch_ids import Found, GuardIds, guard_ids, in_driver, looks
 from mainstem.spark.in_tasks import is_connect
+from mainstem.spark.job_descriptions import described
 from mainstem.spark.key_tasks import looking_in_tasks
 from mainstem.spark.options import WriteOptions
 from mainstem.spark.session_options import session_options
@@ -304,7 +306,8 @@ class _Ways:
     def write(self, df: DataFrame, guard: StreamGuard | None) -> Outcome:
         if self.options.operation == DELETE_PARTITION:
             return self.table.delete_partition(*self.options.partitions)
-        rows = self._through_driver(df)
+        with self._named(df, "collect rows"):
+            rows = self._through_driver(df)
         if rows is None:
             return self._on_executors(df, guard)
         _last_batch[self.table.path] = (rows.num_rows, rows.nbytes)
@@ -315,6 +318,11 @@ class _Ways:
                 txn.declare(arrow_schema(df.schema, nullable=True))  # Spark's Arrow rows do not say VECTOR
                 txn.write(rows if self.step is None else self._stepped(rows))
             return txn.commit()
+
+    def _named(self, df: DataFrame, step: str) -> AbstractContextManager[None]:
+        """Jobs of the block are called so in Spark's UI."""
+        called = f"{self.options.operation} into {self.table.path}: {step}"
+        return described(df.sparkSession.sparkContext, called)
 
     def _stepped(self, rows: pa.Table) -> pa.Table:
         assert self.step is not None
@@ -344,7 +352,9 @@ class _Ways:
             if txn.already_committed:
                 return txn.commit()
             txn.declare(arrow_schema(df.drop(_BUCKET).schema, nullable=True))
-            sent_bytes = self._run_tasks(df, txn)
+            files = "base files" if self.options.operation in OF_BASE_FILES else "log files"
+            with self._named(df, f"write {files}"):
+                sent_bytes = self._run_tasks(df, txn)
             outcome = txn.commit()
         _last_batch[self.table.path] = (outcome.rows, sent_bytes)
         return outcome

@@ -46,9 +46,10 @@ if TYPE_CHECKING:
 
 
 def register(spark: SparkSession) -> None:
-    """Registers ``format("mainstem")`` and ``format("hudi")`` in a session.
+    """Registers ``format("mainstem")``, ``format("hudi")`` and ``format("org.apache.hudi")`` in a session.
 
-    Raises ``Invalid`` if a cluster's Python workers would run another interpreter.
+    A jar of Hudi keeps its names, with a warning. Raises ``Invalid`` if a cluster's Python workers would run
+    another interpreter.
     """
     from mainstem.spark.worker_repairs import ensure_python
 
@@ -56,8 +57,9 @@ def register(spark: SparkSession) -> None:
     below = session_options(spark)
     spark.dataSource.register(with_options(MainstemSource, below))
     try:
-        spark.dataSource.register(with_options(HudiSource, below))
-    except Exception as error:  # Java Hudi is on the class path and keeps its name
+        for source in (HudiSource, ApacheHudiSource):
+            spark.dataSource.register(with_options(source, below))
+    except Exception as error:  # Java Hudi is on the class path and keeps its names
         warnings.warn(
             f'format("hudi") stays another source ({str(error)[:200]}); use format("mainstem")',
             stacklevel=2,
@@ -139,6 +141,15 @@ class HudiSource(MainstemSource):
     def name(cls) -> str:
         """``hudi``."""
         return "hudi"
+
+
+class ApacheHudiSource(MainstemSource):
+    """The same under the other name that Hudi's jobs use."""
+
+    @classmethod
+    def name(cls) -> str:
+        """``org.apache.hudi``."""
+        return "org.apache.hudi"
 
 
 # ---------------------------------------------------------------------------------------- writing
