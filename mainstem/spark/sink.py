@@ -268,8 +268,7 @@ class _StreamSink:
         identifier = self._options.identifier or query
         if not identifier:
             raise Invalid(
-                "the id of the streaming query is not known here (Spark Connect?): give"
-                f" {IDENTIFIER}",
+                f"the id of the streaming query is not known here: give {IDENTIFIER}",
                 table=self._ways.table.path,
             )
         if self._claimed != identifier:

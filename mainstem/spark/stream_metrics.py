@@ -48,8 +48,8 @@ def stream_metrics(
       the active timeline; [] for a batch without rows), ``commitMs`` (from the first begin to the last
       completion; None without a commit), with ``sink``;
     - ``lagMs``: by how much the completion time that the batch has read up to is behind the newest of the
-      table, now with ``source``, else as Spark noted it when it planned the batch (4.2 and newer). None if
-      the query reads no table of ours.
+      table, now with ``source``, else as Spark noted it when it planned the batch (4.2 and newer; 4.1 notes
+      no more than the batch reads). None if the query reads no table of ours.
 
     Raises what reading a table raises.
     """
