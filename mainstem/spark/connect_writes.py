@@ -10,22 +10,30 @@ The client touches no storage: it may be out of its reach, or the same path may 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from mainstem.api.job_table import open_for_job, open_or_create
-from mainstem.errors import Invalid, MainstemError, Unsupported
+from mainstem.errors import Invalid, MainstemError, OutcomeUnknown, Unsupported
 from mainstem.spark.in_tasks import ANSWER, answered, answers, on_server, told
 from mainstem.spark.jobs import job_name
 from mainstem.spark.options import WriteOptions
 from mainstem.spark.session_options import session_options
-from mainstem.spark.source import MainstemSource, publish, undo, with_options, without_a_thread, write_part
+from mainstem.spark.source import (
+    MainstemSource,
+    Written,
+    publish,
+    undo,
+    with_options,
+    without_a_thread,
+    write_part,
+)
 from mainstem.spark.types import arrow_schema
 from mainstem.writers.outcome import EMPTY, Outcome
-from mainstem.writers.write_spec import BULK_INSERT, DELETE_PARTITION
+from mainstem.writers.write_spec import BULK_INSERT, DELETE_PARTITION, INSERT_OVERWRITE_TABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,7 +47,7 @@ def write(df: DataFrame, options: WriteOptions) -> Outcome:
     schema = arrow_schema(df.schema, nullable=True)
     on_server(session, partial(_open, options, schema))
     if options.operation == DELETE_PARTITION:
-        return on_server(session, partial(_drop_partitions, options, schema))
+        return on_server(session, partial(_drop_partitions, options, schema), OutcomeUnknown)
     if options.operation == BULK_INSERT:
         df = df.coalesce(1)  # a bucket gets one base file
     job = job_name(uuid.uuid4().hex)
@@ -49,7 +57,7 @@ def write(df: DataFrame, options: WriteOptions) -> Outcome:
     except MainstemError:
         on_server(session, partial(undo, options, schema, [], job))
         raise
-    outcome = on_server(session, partial(publish, options, schema, parts, job))
+    outcome = on_server(session, partial(_commit, options, schema, parts, job), OutcomeUnknown)
     return Outcome(EMPTY) if outcome is None else outcome
 
 
@@ -87,7 +95,26 @@ def _open(options: WriteOptions, schema: pa.Schema) -> None:
     open_for_job(options, schema).writer_context()
 
 
+def _commit(
+    options: WriteOptions, schema: pa.Schema, parts: Sequence[Written], job: str
+) -> Outcome | None:
+    if options.operation == INSERT_OVERWRITE_TABLE and not any(part.result for part in parts):
+        _check_first()  # no transaction tells whether it was done
+    return publish(options, schema, parts, job)
+
+
+def _check_first() -> None:
+    """Raises ``OutcomeUnknown`` in a second attempt of a task: the first may have hidden all rows, and others
+    may have written since."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context is not None and context.attemptNumber() > 0:
+        raise OutcomeUnknown("the server ran this task before, perhaps to its end; look at the timeline")
+
+
 def _drop_partitions(options: WriteOptions, schema: pa.Schema) -> Outcome:
+    _check_first()
     return open_or_create(options, schema).delete_partition(*options.partitions)
 
 

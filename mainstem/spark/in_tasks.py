@@ -37,14 +37,14 @@ def is_connect(spark: SparkSession) -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
-def on_server(spark: SparkSession, work: Callable[[], Any]) -> Any:
+def on_server(spark: SparkSession, work: Callable[[], Any], lost: type[MainstemError] = Unavailable) -> Any:
     """Runs ``work`` as one task on the server of a Spark Connect session and returns its result.
 
     Function and result are pickled. A ``MainstemError`` is raised unchanged; ``Unsupported`` where the
-    server's Python lacks this package, ``Unavailable`` where Spark gave up on the task.
+    server's Python lacks this package, ``lost`` where Spark gave up on the task.
     """
     task = spark.range(0, 1, 1, 1).mapInArrow(partial(_worked, work), ANSWER)
-    return answers(task)[0]
+    return answers(task, lost)[0]
 
 
 def here_or_there(spark: SparkSession, work: Callable[[], Any]) -> Any:
@@ -82,26 +82,27 @@ def answered(work: Callable[[], Any]) -> pa.RecordBatch:
     return pa.record_batch({"answer": pa.array([pickle.dumps(found)], pa.binary())})
 
 
-def answers(tasks: DataFrame) -> list[Any]:
-    """The results of tasks on the server of Spark Connect that return ``answered``."""
+def answers(tasks: DataFrame, lost: type[MainstemError] = Unavailable) -> list[Any]:
+    """The results of tasks on a server of Spark Connect that return ``answered``; errors as ``on_server``."""
     try:
         found = [pickle.loads(bytes(row[0])) for row in tasks.collect()]
     except Exception as error:
-        raise told(error) from error
+        raise told(error, lost) from error
     for one in found:
         if isinstance(one, MainstemError):
             raise one
     return found
 
 
-def told(error: Exception) -> MainstemError:
+def told(error: Exception, lost: type[MainstemError] = Unavailable) -> MainstemError:
     """An error of a server's task in one sentence."""
     if "No module named 'mainstem" in str(error) or "DATA_SOURCE_NOT_FOUND" in str(error):
         return Unsupported(
             "the Python of the Spark Connect server has no mainstem: install the version of this client where"
             " the server and its workers run (spark.pyspark.python, PYSPARK_PYTHON)"
         )
-    return Unavailable(f"a task on the Spark Connect server failed ({_cause(error)}); try again")
+    way = "try again" if lost is Unavailable else "look at the timeline before it is done again"
+    return lost(f"a task on the Spark Connect server failed ({_cause(error)}); {way}")
 
 
 def driver_context(spark: SparkSession, what: str) -> SparkContext:

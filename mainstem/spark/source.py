@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 def register(spark: SparkSession) -> None:
     """Registers ``format("mainstem")``, ``format("hudi")`` and ``format("org.apache.hudi")`` in a session.
 
-    A jar of Hudi keeps its names, with a warning. Raises ``Invalid`` if a cluster's Python workers would run
-    another interpreter.
+    A jar of Hudi keeps its names: Spark looks on its class path first. Raises ``Invalid`` if a cluster's
+    Python workers would run another interpreter.
     """
     from mainstem.spark.worker_repairs import ensure_python
 
