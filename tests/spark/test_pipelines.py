@@ -28,7 +28,6 @@ libraries:
   - glob:
       include: flows/**
 configuration:
-  spark.master: local[2,4]
   spark.ui.enabled: "false"
   spark.sql.shuffle.partitions: "2"
 """
