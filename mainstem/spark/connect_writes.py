@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ import pyarrow as pa
 
 from mainstem.api.job_table import open_for_job, open_or_create
 from mainstem.errors import Invalid, MainstemError, OutcomeUnknown, Unsupported
-from mainstem.spark.in_tasks import ANSWER, answered, answers, on_server, told
+from mainstem.spark.in_tasks import ANSWER, answered, answers, lacks_us, on_server, told
 from mainstem.spark.jobs import job_name
 from mainstem.spark.options import WriteOptions
 from mainstem.spark.session_options import session_options
@@ -53,9 +54,10 @@ def write(df: DataFrame, options: WriteOptions) -> Outcome:
     job = job_name(uuid.uuid4().hex)
     task = _task(options, schema, job)
     try:
-        parts = answers(df.mapInArrow(task, ANSWER))
-    except MainstemError:
-        on_server(session, partial(undo, options, schema, [], job))
+        parts = answers(df.mapInArrow(task, ANSWER), lost=None)
+    except Exception:
+        with suppress(MainstemError):  # its heartbeat ends anyway
+            on_server(session, partial(undo, options, schema, [], job))
         raise
     outcome = on_server(session, partial(_commit, options, schema, parts, job), OutcomeUnknown)
     return Outcome(EMPTY) if outcome is None else outcome
@@ -72,7 +74,7 @@ def stream(
     try:
         return writer.format(MainstemSource.name()).options(**given).start(path)
     except Exception as error:
-        if "DATA_SOURCE_NOT_FOUND" not in str(error):
+        if not lacks_us(error):
             raise
         raise told(error) from error
 

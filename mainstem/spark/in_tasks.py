@@ -82,21 +82,29 @@ def answered(work: Callable[[], Any]) -> pa.RecordBatch:
     return pa.record_batch({"answer": pa.array([pickle.dumps(found)], pa.binary())})
 
 
-def answers(tasks: DataFrame, lost: type[MainstemError] = Unavailable) -> list[Any]:
-    """The results of tasks on a server of Spark Connect that return ``answered``; errors as ``on_server``."""
+def answers(tasks: DataFrame, lost: type[MainstemError] | None = Unavailable) -> list[Any]:
+    """The results of tasks on a server of Spark Connect that return ``answered``; errors as ``on_server``, or
+    Spark's own without ``lost``."""
     try:
         found = [pickle.loads(bytes(row[0])) for row in tasks.collect()]
     except Exception as error:
-        raise told(error, lost) from error
+        if lost is None and not lacks_us(error):
+            raise
+        raise told(error, lost or Unavailable) from error
     for one in found:
         if isinstance(one, MainstemError):
             raise one
     return found
 
 
+def lacks_us(error: Exception) -> bool:
+    """Whether a server has told that its Python lacks this package."""
+    return "No module named 'mainstem" in str(error) or "data source: mainstem" in str(error)
+
+
 def told(error: Exception, lost: type[MainstemError] = Unavailable) -> MainstemError:
     """An error of a server's task in one sentence."""
-    if "No module named 'mainstem" in str(error) or "DATA_SOURCE_NOT_FOUND" in str(error):
+    if lacks_us(error):
         return Unsupported(
             "the Python of the Spark Connect server has no mainstem: install the version of this client where"
             " the server and its workers run (spark.pyspark.python, PYSPARK_PYTHON)"
