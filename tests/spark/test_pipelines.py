@@ -28,7 +28,6 @@ libraries:
   - glob:
       include: flows/**
 configuration:
-  spark.ui.enabled: "false"
   spark.sql.shuffle.partitions: "2"
 """
 FLOWS = """
@@ -66,7 +65,7 @@ def _run(folder: Path) -> None:
     }  # fmt: skip
     done = subprocess.run(
         [str(home / "bin" / "spark-pipelines"), "run", "--spec", str(folder / "spark-pipeline.yml")],
-        cwd=folder, env=variables, capture_output=True, text=True, timeout=500,
+        cwd=folder, env=variables, capture_output=True, text=True, timeout=560,
     )  # fmt: skip
     assert done.returncode == 0, (done.stdout + done.stderr)[-5000:]
 
