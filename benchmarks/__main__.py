@@ -26,9 +26,11 @@ from benchmarks.report import finish, markdown, table
 
 # Java first: others are compared with its figures.
 SUITES = (
-    "java_peer", "codec", "upsert", "concurrency", "locks", "spark_sink", "read", "updates", "compaction",
-    "clustering", "placing", "growth", "services", "archive", "hfile", "metadata", "index_reads",
-    "index_build", "index_java", "vectors", "store_reads", "store_writes", "store_commits", "flink",
+    "java_peer", "codec", "upsert", "concurrency", "locks", "spark_sink", "read", "updates", "merge",
+    "compaction", "clustering", "placing", "growth", "services", "archive", "hfile", "metadata",
+    "index_reads", "index_build", "index_java", "index_peers", "vectors", "store_reads", "store_writes",
+    "store_commits",
+    "flink",
 )  # fmt: skip
 _SUITE_TIMEOUT_S = 2400
 

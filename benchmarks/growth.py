@@ -160,6 +160,26 @@ def _of_commits(path: Path, size: int) -> Costs:
     yield from _reads(path, look_up=_key(0))
 
 
+def _of_instants(path: Path, size: int) -> Costs:
+    """Active instants that nobody archives."""
+    table = read_tables.create(path)
+    row = data.repeated(8, version=0)
+    table.upsert(row)
+    timeline = path / ".hoodie" / "timeline"
+    made = {f.name.partition(".")[2]: f for f in timeline.iterdir() if f.is_file()}
+    for number in range(size):
+        time_ = 20250101000000000 + 2 * number
+        for kind, file in made.items():
+            name = f"{time_}_{time_ + 1}" if kind == "deltacommit" else f"{time_}"
+            os.link(file, timeline / f"{name}.{kind}")
+            if os.stat(file).st_nlink > 50_000:  # a file has so many names at most
+                made[kind] = Path(shutil.copy(file, path / f"{kind}-{number}"))
+    table = mainstem.open_table(str(path), _ALONE)
+    table.upsert(row)
+    yield "commit", _least(lambda: table.upsert(row))
+    yield "first commit of a process", _least(lambda: mainstem.open_table(str(path), _ALONE).upsert(row))
+
+
 def _of_columns(path: Path, size: int) -> Costs:
     wide = pa.schema([*data.SCHEMA, *((f"c{n}", pa.float64()) for n in range(size - len(data.SCHEMA)))])
     read_tables.create(path, buckets=4, schema=wide)
@@ -203,6 +223,7 @@ AXES: dict[str, tuple[Callable[[Path, int], Costs], tuple[int, ...], tuple[int, 
     "file groups": (_of_file_groups, (8, 256), (8, 256, 4096)),
     "partitions": (_of_partitions, (10, 300), (10, 1000, 10_000)),
     "commits": (_of_commits, (30, 300), (100, 1000, 10_000, 100_000)),
+    "active instants": (_of_instants, (100, 3000), (100, 3000, 30_000)),
     "columns": (_of_columns, (10, 200), (10, 100, 1000)),
     "logs per slice": (_of_logs, (1, 60), (1, 10, 100, 1000)),
     "writers": (_of_writers, (1, 4), (1, 4, 16)),

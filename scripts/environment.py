@@ -84,7 +84,11 @@ GROUPS = {
         note="oldest Spark, and the oldest pyarrow for Python 3.13",
     ),
     "newest": Group(
-        ".venv-newest", ("spark", "zookeeper", "dev"), upgrade=True, note="newest Spark and pyarrow"
+        ".venv-newest",
+        ("spark", "zookeeper", "dev"),
+        ("pyspark[connect,pipelines]",),  # not in .venv: Flink holds protobuf and grpcio back
+        upgrade=True,
+        note="newest Spark and pyarrow, Spark Connect",
     ),
     "interop": Group(
         ".venv-interop",

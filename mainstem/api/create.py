@@ -144,8 +144,9 @@ def create_table(
     By Hudi's rules, which Java follows too, a compaction may change the effect of a later write. In every
     merge mode, a write in flight when a compaction was planned lies on top of the compacted rows. This
     always matters under commit time ordering; with ordering fields, it matters for equal values and for
-    ``delete()``. With ordering fields and rows that may be deletes (``_hoodie_is_deleted``), a row older
-    than a delete comes back if a compaction ran in between that did not keep the delete: ours keep them for
+    ``delete()``. With ordering fields, a row older than a delete that has an ordering value (of a row with
+    ``_hoodie_is_deleted``, of SQL's statements) comes back if a compaction ran in between that did not keep
+    the delete: ours keep them for
     ``hoodie.mainstem.keep.tombstones`` hours, 24 unless ``properties`` say otherwise. ``Table.cautions``
     names the cases that this table can hit; they are also logged here (logger ``mainstem.api.create``, level
     INFO).

@@ -47,6 +47,7 @@ from mainstem.options.writing import (
     FAILED_WRITES,
     LAYOUT_OPTIONS,
     LOG_MAX,
+    LOG_RATIO,
     RECONCILE,
     SET_NULL,
     SKEW_MS,
@@ -72,7 +73,7 @@ _FIXED: dict[str, Option] = {option: option for option in every_option() if opti
 _PASSED = frozenset(
     (
         DATA_SKIPPING, CONCURRENCY, *FAILED_WRITES.names, LOG_MAX, BLOCK_FORMAT, SET_NULL, RECONCILE,
-        KEY_ENCODING, NEW_ENCODING, ENCODING_VALIDATION, SMALL_FILE, *LAYOUT_OPTIONS, *OF_RINGS,
+        KEY_ENCODING, NEW_ENCODING, ENCODING_VALIDATION, SMALL_FILE, LOG_RATIO, *LAYOUT_OPTIONS, *OF_RINGS,
         *KEY_MOVES, *CALLBACK_OPTIONS,
     )
 )  # fmt: skip
@@ -96,6 +97,11 @@ def shared_location(
     ``options``, and from ``below`` where those say nothing. Raises ``Invalid`` for a relative path,
     ``Unsupported`` for storage that is not supported."""
     return location_of(path, absolute=True, options=split(options)[0], below=split(below)[0])
+
+
+def options_to_make(properties: Mapping[str, str]) -> dict[str, str]:
+    """Those of a table's properties that a job may give to make another table like it."""
+    return {name: text for name, text in properties.items() if name in _TABLE_ALIASES}
 
 
 def texts_of(options: Mapping[str, object]) -> dict[str, str]:

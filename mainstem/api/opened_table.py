@@ -38,7 +38,7 @@ from mainstem.options.tables import (
     TABLE_VERSION,
     TABLE_VERSION_OPTION,
 )
-from mainstem.options.writing import CALLBACK_ON, SMALL_FILE
+from mainstem.options.writing import CALLBACK_ON
 from mainstem.publish.table_identity import check_table, note_identity
 from mainstem.storage import paths
 from mainstem.truetime.seams import Seams
@@ -151,11 +151,13 @@ class OpenedTable:
     def _find_keys(self, ctx: WriterContext, index: KeyIndex) -> None:
         """Make the transactions of a table without buckets look where their keys live."""
         from mainstem.readers.queries.key_places import KeyPlaces, StoredKeys
+        from mainstem.writers.file_sizes import Filling
 
-        stored, small = StoredKeys(), SMALL_FILE.read({**self.config.raw, **self.given})
+        stored, filling = StoredKeys(), Filling.by({**self.config.raw, **self.given})
+        alone = ctx.only_ours
         ctx.look_for_keys = lambda: KeyPlaces(
-            self.seams.storage, ctx.read_properties(), index, stored, small, ctx.look_elsewhere,
-            ctx.recent_rows,
+            self.seams.storage, ctx.read_properties(), index, stored, filling.small_bytes, filling.log_ratio,
+            alone, ctx.look_elsewhere, ctx.recent_rows,
         )
 
     def _identify(self) -> None:

@@ -140,17 +140,19 @@ class Table:
         See docs/services.md, "Where compaction changes the answer". Everywhere else a table's content is
         the same before and after every service, and what follows is too.
         """
-        from mainstem.layout.key_index import key_index
         from mainstem.merge.compaction_cautions import cautions
-        from mainstem.merge.rules import marks_deletes, merge_rules
-        from mainstem.options.placing import uses_rings
-        from mainstem.options.tables import KEEP_TOMBSTONES
+        from mainstem.merge.rules import merge_rules
+        from mainstem.readers.planning.table_state import TableState
+        from mainstem.readers.queries.snapshot import read_spec
+        from mainstem.services.kept_deletes import hours_kept
 
-        raw = self.opened.config.raw
-        rules = merge_rules(raw)
-        marked = marks_deletes(rules, self.schema.names)
-        kept = KEEP_TOMBSTONES.read(raw) > 0 and key_index(raw) is None and not uses_rings(raw)
-        return cautions(rules, timed_deletes=marked, kept=kept)
+        config = self.opened.config
+        rules = merge_rules(config.raw)
+        if not rules.ordering:
+            return cautions(rules)
+        state = TableState.load(self.opened.seams.storage, config)
+        spec = read_spec(state, None, None, None, "error", stored=True)
+        return cautions(rules, kept=hours_kept(config, spec) > 0)
 
     def timeline(self) -> list[Instant]:
         """Instants of the active timeline in their highest state, by requested time."""
@@ -287,14 +289,18 @@ class Table:
         return activity(ExaminedTable(seams.storage, now, self.opened.given, seams.clock), window_s)
 
     def explain_row(
-        self, key: str | int, partition: str | None = None, as_of: str | None = None
+        self,
+        key: str | int | Mapping[str, object],
+        partition: str | None = None,
+        as_of: str | None = None,
     ) -> RowExplanation:
         """Every version of one row that is still there, which of them a query shows, and why.
 
-        ``key``: the record key as in ``_hoodie_record_key``. ``partition``: its path below the table; without
-        it all partitions are looked through. ``as_of``: as of a requested time. Of a table with a bucket
-        index that mainstem made only the key's bucket is read, else every file group. Files that cannot be
-        read are told as such. See docs/reading.md.
+        ``key``: the record key as in ``_hoodie_record_key``, or the values of its columns. ``partition``: its
+        path below the table; without it all partitions are looked through. ``as_of``: as of a requested time.
+        Of a table with a bucket index that mainstem made only the key's bucket is read, else every file group
+        but for base files whose bloom filter rules the key out. What change logs and indexes have of the key
+        is told, too; files that cannot be read are told as such. See docs/reading.md.
         """
         from mainstem.readers.queries.explain_row import explain_row
 
@@ -455,6 +461,17 @@ class Table:
         ``rome/3``); like ``insert_overwrite`` with no rows. Raises ``Invalid`` for one that is not there."""
         with self.begin("delete_partition") as txn:
             txn.name_partitions(partitions)
+            return txn.commit()
+
+    def evolve(self, columns: pa.Schema) -> Outcome:
+        """Add columns, nullable and at the end, or widen columns to these types, in a commit without rows.
+
+        What Hudi's ALTER TABLE ADD COLUMNS does (AlterHoodieTableAddColumnsCommand). Writers that began
+        before go on: their rows lack the columns. Raises ``Invalid`` for what a column cannot become;
+        nothing is dropped or renamed, which would need Hudi's schema on read.
+        """
+        with self.begin("upsert") as txn:
+            txn.evolve(columns)
             return txn.commit()
 
     def truncate(self) -> Outcome:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from mainstem.errors import Invalid, Unsupported
+from mainstem.flink import row_changes
 from mainstem.flink.declared_table import (
     Declared,
     declared,
@@ -120,7 +121,8 @@ class Environment(WrappedEnvironment):
                 return self._t_env.execute_sql(stmt)
             if self._open_set is not None and found.kind != "SqlEndStatementSet":
                 return self._collect(stmt, found)
-            self._refuse_changes(found)
+            if (table := self._changes(found)) is not None:
+                return self._changed(found, table)
             operation = self._operation(text)
             kind = operation.getClass().getSimpleName()
             if kind == "BeginStatementSetOperation":
@@ -161,7 +163,8 @@ class Environment(WrappedEnvironment):
         """The plan of a statement; for an INSERT into a Hudi table also writer, buckets and committer."""
         with self._readable(stmt) as (text, found):
             if found is not None:
-                self._refuse_changes(found)
+                if (table := self._changes(found)) is not None:
+                    return self.explain_sql(row_changes.query(found, table), *extra_details)
                 operation = self._operation(text)
                 if self._concerns(operation):
                     return self._explained(operation)
@@ -254,6 +257,10 @@ class Environment(WrappedEnvironment):
             refuse_overwrite(table)
         return self._plan_rows(rows, table)
 
+    def _changed(self, found: Syntax, table: Declared) -> TableResult:
+        rows = self.sql_query(row_changes.query(found, table))
+        return row_changes.change(self._plan_rows(rows, table), found)
+
     def _overwrite(self, operation: Any) -> TableResult:
         from mainstem.flink.insert_overwrite import overwrite
 
@@ -329,16 +336,9 @@ class Environment(WrappedEnvironment):
             check_declared(found)
         return found
 
-    def _refuse_changes(self, found: Syntax) -> None:
-        if found.kind not in ("SqlUpdate", "SqlDelete"):
-            return
-        table = declared(self._t_env, found.target)
-        if table is not None:
-            verb = "UPDATE" if found.kind == "SqlUpdate" else "DELETE"
-            raise Unsupported(
-                f"{verb} {table.name}: row changes of a Hudi table by SQL are not supported in Flink; INSERT"
-                " INTO it rows with the same keys, or delete keys with mainstem.open_table(path).delete"
-            )
+    def _changes(self, found: Syntax) -> Declared | None:
+        """The Hudi table whose rows an UPDATE or DELETE changes."""
+        return declared(self._t_env, found.target) if found.kind in ("SqlUpdate", "SqlDelete") else None
 
     def _refuse(self, operation: Any, kind: str) -> None:
         if kind == "CompilePlanOperation":

@@ -49,13 +49,14 @@ def overwrite(planned: Planned, *, some_partitions: bool) -> OverwriteResult:
     with named(planned.env, planned.rows) as view:
         sent = planned.env.sql_query(f"SELECT {', '.join(insert.expressions)} FROM {view}")
     with target.table.begin(operation) as txn:
-        for batch in _batches(planned.env, sent):
+        for batch in batches(planned.env, sent):
             txn.write(assembled(batch.columns, insert.shapes))
         outcome = txn.commit()
     return OverwriteResult(target.sink, outcome)
 
 
-def _batches(env: TableEnvironment, rows: Table) -> Iterator[pa.RecordBatch]:
+def batches(env: TableEnvironment, rows: Table) -> Iterator[pa.RecordBatch]:
+    """The rows of a query that ends, in this process."""
     from pyflink.java_gateway import get_gateway
     from pyflink.table.serializers import ArrowSerializer
 
@@ -68,7 +69,7 @@ def _batches(env: TableEnvironment, rows: Table) -> Iterator[pa.RecordBatch]:
 
 
 class OverwriteResult:
-    """An overwrite that is committed, with what PyFlink's ``TableResult`` of an INSERT has."""
+    """A committed overwrite, update or delete, with what PyFlink's ``TableResult`` of an INSERT has."""
 
     def __init__(self, sink: str, outcome: Outcome) -> None:
         self.outcomes = [outcome]

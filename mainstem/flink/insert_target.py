@@ -25,7 +25,7 @@ from mainstem.formats.avro_schema import arrow_to_avro
 from mainstem.formats.vectors import check_same
 from mainstem.layout.key_index import key_index
 from mainstem.merge.modes import COMMIT_TIME, merge_mode
-from mainstem.options.placing import BUCKET_ENGINE, BUCKETS, INDEX_TYPE, RECORD_KEY_FIELDS, RECORD_KEY_OPTION
+from mainstem.options.placing import BUCKETS, INDEX_TYPE, RECORD_KEY_FIELDS, RECORD_KEY_OPTION
 from mainstem.options.tables import ORDERING_FIELDS, TABLE_NAME, TABLE_TYPE
 from mainstem.options.writing import SET_NULL
 from mainstem.storage.backends import location_of
@@ -36,7 +36,6 @@ _DEFAULT_KEY, _DEFAULT_ORDERING, _DEFAULT_BUCKETS = "uuid", "ts", "4"
 _NEEDED = (
     (TABLE_TYPE, "COPY_ON_WRITE", "MERGE_ON_READ", TABLE_TYPE.flink),
     (INDEX_TYPE, "FLINK_STATE", "BUCKET", INDEX_TYPE.flink),
-    (BUCKET_ENGINE, "SIMPLE", "SIMPLE", BUCKET_ENGINE),
 )
 
 
@@ -121,7 +120,7 @@ def _check_kind(declared: Declared) -> None:
     without_buckets = table.get(INDEX_TYPE, "").upper() in others
     for key, default, needed, option in _NEEDED:
         found = table.get(key, default)
-        if found.upper() != needed and not (without_buckets and key in (INDEX_TYPE, BUCKET_ENGINE)):
+        if found.upper() != needed and not (without_buckets and key == INDEX_TYPE):
             by = "" if key in table else " (the default)"
             more = f", or to one of {', '.join(sorted(others))}" if key == INDEX_TYPE else ""
             raise Unsupported(

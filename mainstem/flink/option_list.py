@@ -130,7 +130,9 @@ _TABLE = (
     _works(INDEX_TYPE.flink, "FLINK_STATE",
            "INSERT needs BUCKET, or one of Hudi's indexes without buckets (SIMPLE, BLOOM, record indexes, and"
            " their global kinds)", INDEX_TYPE, key=INDEX_TYPE),
-    _works(BUCKET_ENGINE, "SIMPLE", "SIMPLE; Hudi allows no other beside other writers"),
+    _works(BUCKET_ENGINE, "SIMPLE",
+           "SIMPLE, or CONSISTENT_HASHING: the committer puts a checkpoint's rows into the file groups that"
+           " are there by then"),
     _works(BUCKETS, "4", "per partition, of a new table; another number by mainstem resize"),
     _works(HASH_FIELD, "", "the record key's fields"),
     _works(BUCKET_EXPRESSIONS, "", "of a new table: bucket counts of partitions, `2024-.*,32;2023-.*,16`"),

@@ -49,12 +49,16 @@ class Reference:
 @dataclass(frozen=True)
 class Syntax:
     """A parsed statement: ``kind`` is the class of its topmost node; ``target`` is what an UPDATE or
-    DELETE changes, ``created`` the name of a view that is made."""
+    DELETE changes, ``alias`` its other name there, ``condition`` the WHERE, ``assigned`` the columns that are
+    set with their expressions; ``created`` the name of a view that is made."""
 
     kind: str
     sources: tuple[Reference, ...]
     target: tuple[str, ...] = ()
     created: tuple[str, ...] | None = None
+    alias: str = ""
+    condition: str = ""
+    assigned: tuple[tuple[str, str], ...] = ()
 
 
 def syntax(t_env: TableEnvironment, text: str) -> Syntax | None:
@@ -67,6 +71,15 @@ def syntax(t_env: TableEnvironment, text: str) -> Syntax | None:
     if kind in ("SqlUpdate", "SqlDelete"):
         table = node.getTargetTable()
         target = _parts(_operands(table)[0] if _name(table) == "SqlTableRef" else table)
+        alias, condition = node.getAlias(), node.getCondition()
+        assigned: tuple[tuple[str, str], ...] = ()
+        if kind == "SqlUpdate":
+            columns, values = node.getTargetColumnList().getList(), node.getSourceExpressionList().getList()
+            assigned = tuple((_parts(c)[-1], str(v)) for c, v in zip(columns, values, strict=True))
+        return Syntax(
+            kind, tuple(_references(node, frozenset(), False)), target, None,
+            "" if alias is None else alias.getSimple(), "" if condition is None else str(condition), assigned,
+        )  # fmt: skip
     created = _parts(_operands(node)[0]) if kind == "SqlCreateView" else None
     return Syntax(kind, tuple(_references(node, frozenset(), False)), target, created)
 

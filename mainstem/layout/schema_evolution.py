@@ -99,6 +99,33 @@ def declared_fields(
     return needed
 
 
+def asked_fields(schema: pa.Schema, asked: pa.Schema, *, fixed: Collection[str]) -> list[pa.Field]:
+    """Columns of ``asked`` that the table lacks, or has in a narrower type.
+
+    Raises ``Invalid`` for one that cannot become what is asked for: a type that is not wider, a name of
+    Hudi's own, one of the ``fixed`` columns (keys, partitions, ordering, indexed ones).
+    """
+    needed = []
+    for field in asked:
+        place = schema.get_field_index(field.name)
+        if place < 0:
+            if pa.types.is_null(field.type) or (field.name.startswith("_hoodie_") and field.name not in _OWN):
+                raise Invalid(f"the column {field.name!r} of type {field.type} cannot be added")
+            needed.append(field.with_nullable(True))
+            continue
+        ours = schema.field(place)
+        if ours.type == field.type:
+            continue
+        if _meeting(ours.type, field.type) != field.type or field.name in fixed:
+            raise Invalid(
+                f"the column {field.name!r} is {ours.type} and cannot become {field.type}: integers become"
+                " long or double and float becomes double, but for columns of the record key, of partitions,"
+                " of the ordering, and with an index that needs the type. Make a column of another name"
+            )
+        needed.append(ours.with_type(field.type))
+    return needed
+
+
 def merged_fields(schema: pa.Schema, other: pa.Schema) -> list[pa.Field]:
     """Columns that ``schema`` must add or widen to hold all that ``other`` holds.
 

@@ -76,9 +76,27 @@ def put_first_rules(storage: Storage, rules: BucketRules) -> None:
     storage.settle([], [paths.HOODIE, *_FOLDERS], durable=True)
 
 
-def rules_as_first(storage: Storage) -> bool:
-    """Whether no other engine has changed the counts since the table was made."""
-    return _newest(storage) in (None, _FIRST)
+def counts_as_made(storage: Storage, rules: BucketRules | None) -> bool:
+    """Whether no other engine has changed the counts since the table was made, with ``rules`` or without."""
+    return _newest(storage) in ((None,) if rules is None else (None, _FIRST))
+
+
+def check_without_rules(storage: Storage) -> None:
+    """Check that nobody has given the partitions of a table bucket counts of their own. Raises ``Invalid``.
+
+    Hudi's procedure ``partition_bucket_index_manager`` does that with a table that has one count, too: it
+    writes partitions anew, and leaves the properties as they are.
+    """
+    name = _newest(storage)
+    if name is not None:
+        raise Invalid(
+            f"{paths.BUCKET_RULES}/{name} gives partitions bucket counts of their own, and the table was made"
+            " with one: another engine changes them, or has. By the old count rows would be lost or doubled,"
+            " so nothing is written: copy the table's rows into a new one (if that change was taken back and"
+            " only its file is left, delete the file)",
+            table=storage.base,
+            instant=paths.bucket_rules_time(name) or "",
+        )
 
 
 def _newest(storage: Storage) -> str | None:

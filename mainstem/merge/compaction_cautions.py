@@ -70,16 +70,14 @@ _REGROUPED = Caution(
 )
 
 
-def cautions(rules: MergeRules, *, timed_deletes: bool, kept: bool = False) -> tuple[Caution, ...]:
+def cautions(rules: MergeRules, *, kept: bool = False) -> tuple[Caution, ...]:
     """The cases that can happen to a table, the most likely first.
 
-    ``timed_deletes``: rows can be marked as deletes (``_hoodie_is_deleted``, a delete marker), which then
-    have an ordering value; ``kept``: our compactions keep these. For tables that a user's function merges,
-    the answer depends on that function.
+    ``kept``: our compactions keep deletes that have ordering values. These are of rows that are marked as
+    deletes (``_hoodie_is_deleted``, a delete marker), and in every table of SQL's statements on Spark and of
+    Flink's updating queries. For tables that a user's function merges, the answer depends on that function.
     """
     if not rules.ordering:
         return (_CROSSING_ALWAYS, _COVERED) if rules.partial else (_CROSSING_ALWAYS,)
-    found = [_LATE_THOUGH_KEPT if kept else _LATE] if timed_deletes else []
-    found += [_CROSSING_ON_TIES, _COVERED]
-    found += [_TWO_KINDS] if timed_deletes else []
-    return (*found, _REGROUPED) if rules.partial else tuple(found)
+    found = (_LATE_THOUGH_KEPT if kept else _LATE, _CROSSING_ON_TIES, _COVERED, _TWO_KINDS)
+    return (*found, _REGROUPED) if rules.partial else found

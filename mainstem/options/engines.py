@@ -27,6 +27,10 @@ INSERT_OPERATION = Choice(
     "hoodie.spark.sql.insert.into.operation", "INSERT", ("INSERT", "UPSERT", "BULK_INSERT"), engines=True,
     read_by="spark.insert_statements", says="The operation of INSERT INTO.",
 )  # fmt: skip
+COW_AS_MOR = Flag(
+    "hoodie.mainstem.spark.sql.cow.as.mor", False, engines=True, read_by="spark.table_statements",
+    says="CREATE TABLE with type = 'cow' makes a merge on read table; else it is refused.",
+)  # fmt: skip
 MERGE_PARTIAL = Flag(
     "hoodie.spark.sql.merge.into.partial.updates", True, engines=True, read_by="spark.row_statements",
     says="UPDATE and MERGE write only the columns that they set, on a table with partial updates.",

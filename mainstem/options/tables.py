@@ -232,7 +232,8 @@ TIMELINE_SERVER = Flag(
 )  # fmt: skip
 EXCLUSIVE = Flag(
     "hoodie.mainstem.exclusive", False, table=True, read_by="publish",
-    says="Declares that all writers are mainstem's: commits wait for no clock; on stores they take no lock.",
+    says="Declares that all writers are mainstem's: commits wait for no clock; on stores they take no lock;"
+    " without buckets new keys fill up small file groups.",
 )  # fmt: skip
 KEEP_TOMBSTONES = Whole(
     "hoodie.mainstem.keep.tombstones", 0, 0, 87_600, "hours", table=True, read_by="services.kept_deletes",

@@ -111,7 +111,12 @@ GROUP_BYTES = Whole(
 )  # fmt: skip
 SMALL_FILE = Whole(
     "hoodie.parquet.small.file.limit", 100 * MIB, 0, 2**40, "bytes", read_by="readers.queries.key_places",
-    says="Under a record index, new keys go to a file group that is smaller; 0: always to a new one.",
+    says="Under a record index, and on tables that only mainstem writes, new keys go to a file group that is"
+    " smaller; 0: always to a new one.",
+)  # fmt: skip
+LOG_RATIO = Text(
+    "hoodie.logfile.to.parquet.compression.ratio", "0.35", like="number", read_by="writers.file_sizes",
+    says="What a byte of a log file takes in a base file, for the size of a file group that is filled up.",
 )  # fmt: skip
 MAX_FILE = Whole(
     "hoodie.parquet.max.file.size", 120 * MIB, 1, 2**40, "bytes", read_by="writers.file_sizes",

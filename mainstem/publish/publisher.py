@@ -265,8 +265,8 @@ class Publisher:
         self._wait = SkewWait(seams.storage, exclusive=exclusive)
         self._learned = False
         self._lock_free = exclusive and lock_free
-        self._reader = TimelineReader(seams.storage)
-        self._metadata_reader = TimelineReader(seams.storage, paths.METADATA_TIMELINE)
+        self._reader = TimelineReader(seams.storage, stays=True)
+        self._metadata_reader = TimelineReader(seams.storage, paths.METADATA_TIMELINE, stays=True)
         self._metadata_seen: ActiveTimeline | None = None
         #: the newest time that this process gave, or found noted in the fence's folder
         self._last_time = ""
@@ -474,7 +474,7 @@ class Publisher:
         """The timeline as this process's latest section left it, where nobody needs a newer one: the commit
         looks again under the fence. Else a listing."""
         seen = self._reader.last
-        return seen if self.remembers and seen.names else self._reader.load()
+        return seen if self.remembers and seen.count else self._reader.load()
 
     def _refuse_beside_restore(self, timeline: ActiveTimeline, order: _Order[T]) -> None:
         """While a restore is pending, publish nothing else: the restore might remove it, or something that it
@@ -610,7 +610,7 @@ class Publisher:
         if with_metadata and self._wait.is_always_owed(foreign_seen):
             listings.append(self._metadata_reader.load)
         timeline, *own = side_by_side(self._seams.storage, lambda listing: listing(), listings)
-        if not timeline.names:  # the table may be gone, and a heartbeat made now would bring its folder back
+        if not timeline.count:  # the table may be gone, and a heartbeat made now would bring its folder back
             self._look_at_fence()
         self._refuse_to_begin(timeline)
         owed = self._wait.is_owed(timeline, foreign_seen, self._fence.note_foreign)

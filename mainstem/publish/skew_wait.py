@@ -34,6 +34,8 @@ class SkewWait:
         self._storage = storage
         self._exclusive = exclusive
         self._known: set[str] = set()
+        #: what was judged last, and which names of it are to be judged again; None: all
+        self._judged_last: tuple[ActiveTimeline, set[str]] | None = None
         #: requested times of instants that are ours
         self._ours: set[str] = set()
         #: requested times of writes that were pending the last time
@@ -60,7 +62,13 @@ class SkewWait:
         if self.is_always_owed(foreign_seen):
             return True
         undecided = False
-        new = timeline.names - self._known
+        last, self._judged_last = self._judged_last, None
+        if last is None:
+            new = timeline.names - self._known
+        else:
+            left = {name for name in last[1] if timeline.has(name)}
+            new = (timeline.since(last[0]) | left) - self._known
+        unjudged = set(new)
         if patient:
             states = (f".{DELTACOMMIT}.{REQUESTED}", f".{DELTACOMMIT}.{INFLIGHT}")
             pending = {name for name in new if name.endswith(states)}
@@ -81,6 +89,7 @@ class SkewWait:
                     stacklevel=7,
                 )
                 return True
+        self._judged_last = timeline, unjudged - self._known
         return undecided
 
     def _judged(

@@ -16,6 +16,9 @@ from mainstem.storage.swaps import has_swaps
 from mainstem.writers.context import WriterContext
 from mainstem.writers.plans_that_came_back import is_archived_plan
 
+# Each process that ends a plan sweeps its private files once.
+_PROBES_MAX = 5
+
 
 @contextmanager
 def claimed(ctx: WriterContext, time: str, what: str) -> Iterator[bool]:
@@ -65,8 +68,12 @@ def store_now_ms(ctx: WriterContext, time: str) -> int:
         storage.put(paths.CLOCK, b"", durable=False)
         info = storage.stat(paths.CLOCK)
     else:
-        with prepared(ctx.seams, time, b"") as probe:
-            info = storage.stat(probe)
+        info = None
+        for _ in range(_PROBES_MAX):
+            with prepared(ctx.seams, time, b"") as probe:
+                info = storage.stat(probe)
+            if info is not None:
+                break  # else whoever ended the plan swept its private files just then, with this one
     if info is None:
         raise Unavailable("the storage lost a file that was just made; try again", table=ctx.base)
     return info.mtime_ms

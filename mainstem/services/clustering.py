@@ -207,7 +207,7 @@ def execute(ctx: WriterContext, time: str, progress: Progress = silent) -> Clust
             return None
         try:
             return _executed(ctx, time, progress)
-        except (Unavailable, CorruptTable):
+        except (OSError, Unavailable, CorruptTable):
             timeline = ctx.publisher.timeline()
             if time in pending(timeline) and time not in condemned(ctx.seams.storage, timeline):
                 raise

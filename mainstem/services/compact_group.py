@@ -22,7 +22,7 @@ from mainstem.readers.rows.bounded_merge import read_bounded
 from mainstem.readers.rows.split import ReadSpec, Split, split_paths
 from mainstem.services.clustering_order import RowOrder
 from mainstem.services.compaction_plan import measured
-from mainstem.services.kept_deletes import KeptDeletes
+from mainstem.services.kept_deletes import DeletesSeen, KeptDeletes
 from mainstem.services.planned_files import Kind, make_file
 from mainstem.services.sorted_rows import read_in_order
 from mainstem.storage import paths
@@ -102,11 +102,13 @@ class GroupTask:
         clock = clock or SystemClock()
         began = clock.monotonic_ms()
 
+        seen = DeletesSeen(self.spec)
+
         def write(sink: Upload) -> None:
-            write_base_file(self._rows(storage), self.schema, sink, self.how)
+            write_base_file(self._rows(storage, seen), self.schema, sink, self.how)
 
         info = self._make(storage, self.file_name, identity, lambda: write)
-        kept = self._keep(storage, identity)
+        kept = None if seen.none else self._keep(storage, identity)
         operation = self.operation
         return CompactionStat(
             operation.partition,
@@ -174,15 +176,15 @@ class GroupTask:
             deletes=count, size_bytes=size, blocks=blocks_made,
         )  # fmt: skip
 
-    def _rows(self, storage: Storage) -> Iterator[pa.Table]:
+    def _rows(self, storage: Storage, seen: DeletesSeen) -> Iterator[pa.Table]:
         operation = self.operation
         base, logs = split_paths(operation.partition, operation.base_file, operation.log_files)
         split = Split(operation.partition, operation.file_id, base, logs, self.spec)
         memory = self.memory_bytes
         if self.order is None:
-            tables = read_bounded(storage, split, memory)
+            tables = read_bounded(storage, split, memory, seen.note)
         else:
-            tables = read_in_order(storage, [split], self.order, memory)
+            tables = read_in_order(storage, [split], self.order, memory, seen.note)
         for table in tables:
             yield table.append_column(FILE_NAME, pa.repeat(self.file_name, table.num_rows))
 

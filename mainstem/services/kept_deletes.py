@@ -17,6 +17,11 @@ kept deletes would lie on top of it if the compaction completes later. So nothin
 a compaction steps back if one came after the deletes were written, and an overwrite is made again if the
 compaction completed while it was in flight (``writers.overwriting``).
 
+**What it costs.** Rows whose columns can mark them as deletes, and other engines may have written such rows:
+then keys, ordering values and marks of the logs are read once more. Else only delete blocks hold deletes, and
+who merged the logs knows whether any had an ordering value (those of SQL's statements have, ``delete()`` has
+none).
+
 **How long.** The block of a delete carries the instant of the compaction that first kept it. The next
 compaction takes the deletes in with the other logs and writes them again, until that instant is older than
 the option says. Deletes of one eighth of that time share a block, under the newest of their instants.
@@ -31,9 +36,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import numpy as np
+import pyarrow.compute as pc
 
+from mainstem.errors import MainstemError
 from mainstem.formats.delete_records import can_order_deletes
-from mainstem.formats.log_file import delete_block
+from mainstem.formats.log_file import BlockKind, LogBlock, delete_block
+from mainstem.formats.native_log import NativeBlock
 from mainstem.layout.key_index import key_index
 from mainstem.layout.properties import TableConfig
 from mainstem.merge.rules import marks_deletes
@@ -57,17 +65,45 @@ _BLOCKS_PER_HORIZON = 8
 def hours_kept(config: TableConfig, spec: ReadSpec) -> int:
     """For how many hours compactions of this table keep deletes; 0 if not at all.
 
-    Only where rows can be deleted with an ordering value, and where a key has one file group for good:
-    elsewhere a late row may go to another one, in which nobody knows of the delete.
+    Only where deletes can have an ordering value, and where a key has one file group for good: elsewhere a
+    late row may go to another one, in which nobody knows of the delete.
     """
     rules = spec.rules
     if not rules.ordering or rules.merger is not None or spec.ids is not None or spec.virtual_key:
         return 0
-    if key_index(config.raw) is not None or config.uses_rings or not marks_deletes(rules, spec.schema.names):
+    if key_index(config.raw) is not None or config.uses_rings:
         return 0
     if not all(can_order_deletes(kind) for kind in spec.ordering_types):
         return 0
     return KEEP_TOMBSTONES.read(config.raw)
+
+
+class DeletesSeen:
+    """Whether a compaction's logs may hold deletes with ordering values, told by who reads them anyway."""
+
+    def __init__(self, spec: ReadSpec) -> None:
+        self._found = marks_deletes(spec.rules, spec.schema.names)
+        self._blocks = 0
+
+    def note(self, block: LogBlock) -> None:
+        """A block was read."""
+        self._blocks += 1
+        if not self._found and block.kind is BlockKind.DELETE:
+            self._found = _may_be_ordered(block)
+
+    @property
+    def none(self) -> bool:
+        """There are surely none. Where nobody read the logs, nothing is sure."""
+        return not self._found and self._blocks > 0
+
+
+def _may_be_ordered(block: LogBlock) -> bool:
+    if isinstance(block, NativeBlock):
+        return bool(block.ordered_by)
+    try:
+        return bool(pc.any(pc.invert(block.deletes()["ordering_is_default"])).as_py())
+    except MainstemError:
+        return True  # who merges the logs says so, if the block counts
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ among evenly spaced rows otherwise, which a first reading of these columns alone
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.formats.base_file import in_pieces
+from mainstem.formats.log_file import LogBlock
 from mainstem.limits import KIB, MIB
 from mainstem.readers.rows.bounded_merge import read_bounded
 from mainstem.readers.rows.split import Split
@@ -43,13 +44,17 @@ _PLACE = "\0place"
 
 
 def read_in_order(
-    storage: Storage, splits: Sequence[Split], order: RowOrder, memory_bytes: int
+    storage: Storage,
+    splits: Sequence[Split],
+    order: RowOrder,
+    memory_bytes: int,
+    seen: Callable[[LogBlock], None] | None = None,
 ) -> Iterator[pa.Table]:
-    """The rows of ``read_bounded`` in order, in tables of no certain size. Raises what it raises, and
-    ``OSError`` where the disk for temporary files is full."""
+    """The rows of ``read_bounded`` in order, in tables of no certain size; ``seen`` is its. Raises what it
+    raises, and ``OSError`` where the disk for temporary files is full."""
     run_bytes = max(_RUN_BYTES_MIN, min(_RUN_BYTES_MAX, memory_bytes // _RUN_SHARE))
     merging = max(1, memory_bytes // _MERGE_SHARE)
-    runs = in_pieces(_read(storage, splits, merging), run_bytes)
+    runs = in_pieces(_read(storage, splits, merging, seen), run_bytes)
     ahead = [run for run in (next(runs, None), next(runs, None)) if run is not None]
     if len(ahead) < 2:
         if ahead:
@@ -64,9 +69,14 @@ def read_in_order(
             yield _without_place(table)
 
 
-def _read(storage: Storage, splits: Sequence[Split], memory_bytes: int) -> Iterator[pa.Table]:
+def _read(
+    storage: Storage,
+    splits: Sequence[Split],
+    memory_bytes: int,
+    seen: Callable[[LogBlock], None] | None = None,
+) -> Iterator[pa.Table]:
     for split in splits:
-        yield from read_bounded(storage, split, memory_bytes)
+        yield from read_bounded(storage, split, memory_bytes, seen)
 
 
 def _emptied(tables: list[pa.Table]) -> Iterator[pa.Table]:

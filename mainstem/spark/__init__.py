@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mainstem.spark.source import HudiSource, MainstemSource, register
     from mainstem.spark.source_readers import explain
     from mainstem.spark.sql_statements import sql
+    from mainstem.spark.stream_metrics import stream_metrics
 
 __all__ = [
     "HudiSource",
@@ -36,6 +37,7 @@ __all__ = [
     "register",
     "run_services",
     "sql",
+    "stream_metrics",
     "use_session",
     "vector_join",
     "write_batch",
@@ -50,6 +52,7 @@ _PLACES = {
     "register": "mainstem.spark.source",
     "run_services": "mainstem.spark.services",
     "sql": "mainstem.spark.sql_statements",
+    "stream_metrics": "mainstem.spark.stream_metrics",
     "use_session": "mainstem.spark.sink",
     "vector_join": "mainstem.spark.nearest_join",
     "write_batch": "mainstem.spark.sink",

@@ -8,6 +8,7 @@ function starts; the session then still shows that it belongs to a streaming que
 from __future__ import annotations
 
 import hashlib
+import sys
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ QUERY = "sql.streaming.queryId"
 BATCH = "streaming.sql.batchId"
 _ROOT = "spark.sql.execution.root.id"
 _EXECUTION = "spark.sql.execution.query.id"
+# The module that runs functions of foreachBatch on a server of Spark Connect.
+_CONNECT_BATCHES = "foreach_batch_worker"
 # Every streaming query sets these in its own copy of the session (4.1 to 4.3). They are internal to Spark,
 # so a batch job with other streaming options set is not mistaken for a stream.
 _SESSION_MARKS = (
@@ -61,13 +64,18 @@ def in_driver(df: DataFrame) -> Found:
     session = df.sparkSession
     try:
         context = session.sparkContext
-    except Exception:  # Spark Connect has no context here: this may be a micro-batch
-        return Found(None, True)
+    except Exception:  # Spark Connect: this process is a client, or the server's for one foreachBatch
+        return Found(None, any(_CONNECT_BATCHES in name for name in _running()))
     host = context.getConf().get("spark.driver.host", "")
     port = context.getConf().get("spark.driver.port", "")
     get = context.getLocalProperty
     ids = _ids(get, context.applicationId, host, port)
     return Found(ids, ids is not None or _session_streams(session))
+
+
+def _running() -> list[str]:
+    """Names of the modules that this process has loaded, and the file that it runs."""
+    return [*list(sys.modules), str(getattr(sys.modules.get("__main__"), "__file__", ""))]
 
 
 def _session_streams(session: SparkSession) -> bool:

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mainstem.api.given_options import shared_location
@@ -29,16 +30,19 @@ from mainstem.metadata.metadata_partitions import (
     Kind,
 )
 from mainstem.services.progress import Progress
-from mainstem.spark.in_tasks import driver_context
+from mainstem.spark.in_tasks import driver_context, is_connect, on_server
 from mainstem.spark.index_syntax import CREATE, DROP, REBUILD, REFRESH, SHOW, IndexStatement, place
 from mainstem.spark.indexes import create_index, refresh_index, reindex
 from mainstem.spark.options import PARTS_OF_TABLE
+from mainstem.spark.pushed_down import items
 from mainstem.spark.session_options import location_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_SOURCES = ("mainstem", "hudi", "org.apache.hudi")
+    from mainstem.storage.location import Location
+
+SOURCES = ("mainstem", "hudi", "org.apache.hudi")
 _IDENTITY = "identity"
 _VECTOR_KINDS = (VECTOR, "vector_index")
 _EXPRESSION_KINDS = ("expr", "expr_index", "expression_index")
@@ -69,25 +73,50 @@ def _carry_out(
     properties: dict[str, object],
     progress: Progress | None,
 ) -> DataFrame:
+    location = location_in(spark, path)
+    if is_connect(spark):
+        found = on_server(spark, partial(_carried_out, None, statement, location, properties, None))
+    else:
+        found = _carried_out(spark, statement, location, properties, progress)
+    return _empty(spark) if found is None else _shown(spark, found)
+
+
+def _carried_out(
+    spark: SparkSession | None,
+    statement: IndexStatement,
+    location: Location,
+    properties: dict[str, object],
+    progress: Progress | None,
+) -> list[Index] | None:
+    """The indexes that SHOW INDEXES asks for. ``spark``: None on a server of Spark Connect, where all is done
+    in this process."""
     with _told_where(statement):
-        table = open_table(location_in(spark, path), properties)
+        table = open_table(location, properties)
     if statement.verb == CREATE:
         _check_columns(statement, table.schema.names)
         wish = wished(statement, table.config.record_key)
         with _told_where(statement):
             _create(spark, table, wish, statement.lenient, properties, progress)
-        return _empty(spark)
+        return None
     with _told_where(statement):
         if statement.verb == SHOW:
-            return _shown(spark, table.indexes())
+            return table.indexes()
         if statement.verb == DROP:
             table.drop_index(statement.name, if_exists=statement.lenient)
-        if statement.verb == REFRESH and table.index(statement.name).kind == VECTOR:
+        if spark is None and statement.verb in (REBUILD, REFRESH):
+            name = statement.name
+            if statement.verb == REFRESH and table.index(name).kind == VECTOR:
+                table.refresh_index(name)
+            else:
+                _ = table.reindex(name) if name else table.reindex_all()
+        elif spark is None:
+            return None
+        elif statement.verb == REFRESH and table.index(statement.name).kind == VECTOR:
             refresh_index(spark, table.path, statement.name, properties=properties, progress=progress)
         elif statement.verb in (REBUILD, REFRESH):
-            name = statement.name or None
-            reindex(spark, table.path, name, properties=properties, progress=progress)
-    return _empty(spark)
+            one = statement.name or None
+            reindex(spark, table.path, one, properties=properties, progress=progress)
+    return None
 
 
 @contextmanager
@@ -101,7 +130,7 @@ def _told_where(statement: IndexStatement) -> Iterator[None]:
 
 
 def _create(
-    spark: SparkSession,
+    spark: SparkSession | None,
     table: Table,
     wish: Wish,
     lenient: bool,
@@ -111,6 +140,9 @@ def _create(
     if lenient and _is_there(table, wish):
         return
     try:
+        if spark is None:
+            table.create_index(wish.kind, wish.columns, name=wish.name, options=wish.options)
+            return
         create_index(
             spark, table.path, wish.kind, wish.columns, name=wish.name, options=wish.options,
             properties=properties, progress=progress,
@@ -238,10 +270,12 @@ def _quoted(parts: Sequence[str]) -> str:
 def table_path(spark: SparkSession, parts: Sequence[str], what: str) -> str | None:
     """Base path of a table of this source by the parts of its name; None for other and missing tables.
     ``what``: the statement, for error messages."""
-    if len(parts) == 2 and parts[0].lower() in _SOURCES and "/" in parts[1]:
+    if len(parts) == 2 and parts[0].lower() in SOURCES and "/" in parts[1]:
         return shared_location(parts[1]).base
-    driver_context(spark, what)
     name = _quoted(parts)
+    if is_connect(spark):
+        return _described(spark, name)
+    driver_context(spark, what)
     if not spark.catalog.tableExists(name):
         return None
     if len(parts) <= 2 and not is_view(spark, parts):
@@ -250,13 +284,35 @@ def table_path(spark: SparkSession, parts: Sequence[str], what: str) -> str | No
     return _viewed(spark.table(name)._jdf.queryExecution().analyzed())
 
 
+def catalogued(spark: SparkSession, parts: Sequence[str]) -> Any:
+    """The entry of a table in the session's own catalog; None for a path and for a view."""
+    if (len(parts) == 2 and "/" in parts[1]) or len(parts) > 3 or is_view(spark, parts):
+        return None
+    state = spark._jsparkSession.sessionState()
+    identifier = state.sqlParser().parseTableIdentifier(_quoted(parts))
+    return state.catalog().getTableMetadata(identifier) if state.catalog().tableExists(identifier) else None
+
+
+def _described(spark: SparkSession, name: str) -> str | None:
+    """``table_path`` on Spark Connect, whose catalog says less of views."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        rows = spark.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()
+    except AnalysisException:
+        return None
+    found = {row[0]: row[1] for row in rows}
+    ours = found.get("Provider", "").lower() in SOURCES and found.get("Location")
+    return shared_location(found["Location"]).base if ours else None
+
+
 def _catalogued(catalog: Any, identifier: Any) -> str | None:
     """Base path of a catalog table; only the session's own catalog stores a location for Python sources."""
     if not catalog.tableExists(identifier):
         return None
     found = catalog.getTableMetadata(identifier)
     provider, location = found.provider(), found.storage().locationUri()
-    if provider.isEmpty() or provider.get().lower() not in _SOURCES or location.isEmpty():
+    if provider.isEmpty() or provider.get().lower() not in SOURCES or location.isEmpty():
         return None
     uri = location.get()  # a URI: its toString would be escaped
     scheme = f"{uri.getScheme()}://{uri.getAuthority() or ''}" if uri.getScheme() else ""
@@ -272,13 +328,16 @@ def is_view(spark: SparkSession, parts: Sequence[str]) -> bool:
 
 
 def options_of(spark: SparkSession, parts: Sequence[str]) -> dict[str, str]:
-    """The options of a temporary view of a table of this source, without its path; of other names none.
+    """The options of a temporary view of a table of this source, without its path, or Hudi's among the
+    properties of a table of the catalog; of other names none.
 
     Raises ``Invalid`` for a view that shows a part of its table, or another time: a statement that changes
     the table would go by that.
     """
     if not is_view(spark, parts):
-        return {}
+        entry = catalogued(spark, parts)
+        kept = {} if entry is None else {p._1(): p._2() for p in items(entry.properties().toSeq())}
+        return {name: text for name, text in kept.items() if name.startswith("hoodie.")}
     relation = _relation(spark.table(_quoted(parts))._jdf.queryExecution().analyzed())
     if relation is None:
         return {}
@@ -303,21 +362,24 @@ def _relation(plan: Any) -> Any:
     """This source's relation in the plan of a temporary view that shows it unchanged; None for others."""
     while plan.children().size() == 1 and plan.nodeName() in ("SubqueryAlias", "View"):
         plan = plan.children().apply(0)
-    if plan.nodeName() != "DataSourceV2Relation" or plan.table().name().lower() not in _SOURCES:
-        return None
-    return plan
+    return plan if is_own(plan) else None
+
+
+def is_own(plan: Any) -> bool:
+    """Whether a node of a plan reads a table of this source."""
+    return plan.nodeName() == "DataSourceV2Relation" and plan.table().name().lower() in SOURCES
 
 
 # -- answers -----------------------------------------------------------------------------------------
 
 
 def _shown(spark: SparkSession, indexes: Sequence[Index]) -> DataFrame:
-    from pyspark.sql.types import StringType, StructField, StructType
+    from mainstem.spark.types import local_frame
 
     names = ("index_name", "index_type", "col_name", "state")
-    schema = StructType([StructField(name, StringType(), nullable=False) for name in names])
+    columns = ", ".join(f"{name} string NOT NULL" for name in names)
     rows = [(_known_as(i), i.kind, ",".join(i.columns), i.state) for i in indexes if i.partition != FILES]
-    return spark.createDataFrame(rows, schema)
+    return local_frame(spark, rows, columns)
 
 
 def _empty(spark: SparkSession) -> DataFrame:

@@ -9,6 +9,7 @@ removes what it left.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mainstem.api.indexes import VECTOR
@@ -17,7 +18,7 @@ from mainstem.indexing import creating
 from mainstem.indexing.index_build import Built
 from mainstem.indexing.initial_rows import Run
 from mainstem.services.progress import Progress, silent
-from mainstem.spark.in_tasks import driver_context, in_tasks
+from mainstem.spark.in_tasks import driver_context, in_tasks, is_connect, on_table
 from mainstem.spark.session_options import location_in
 from mainstem.spark.worker_repairs import ensure_python
 from mainstem.storage.backends import storage_of
@@ -45,9 +46,15 @@ def create_index(
     index; the resulting index is the same.
 
     ``properties`` are those of ``open_table``. ``progress(what, done, total)`` is called while tasks run.
-    Raises what ``Table.create_index`` raises, ``Unsupported`` on Spark Connect, and ``Unavailable`` if Spark
-    gave up on a task; the table then has no part of the index.
+    Raises what ``Table.create_index`` raises, and ``Unavailable`` if Spark gave up on a task; the table then
+    has no part of the index. On Spark Connect one task on the server builds it all, as ``reindex`` and
+    ``refresh_index`` do, and ``progress`` is not called.
     """
+    if is_connect(spark):
+        return on_table(
+            spark, location_in(spark, path), properties, "create_index", kind, list(columns), name=name,
+            options=options,
+        )  # fmt: skip
     context = driver_context(spark, "create_index")
     ensure_python(spark)
     table = open_table(location_in(spark, path), properties)
@@ -70,6 +77,9 @@ def reindex(
     progress: Progress | None = None,
 ) -> list[Built | lifecycle.Refreshed]:
     """``Table.reindex``, or ``reindex_all`` without a name, with Spark tasks as in ``create_index``."""
+    if is_connect(spark):
+        there = partial(on_table, spark, location_in(spark, path), properties)
+        return there("reindex_all") if name is None else [there("reindex", name)]
     context = driver_context(spark, "reindex")
     ensure_python(spark)
     table = open_table(location_in(spark, path), properties)
@@ -93,6 +103,8 @@ def refresh_index(
     progress: Progress | None = None,
 ) -> lifecycle.Refreshed:
     """``Table.refresh_index`` with one Spark task per cluster of the vector index."""
+    if is_connect(spark):
+        return on_table(spark, location_in(spark, path), properties, "refresh_index", name)
     context = driver_context(spark, "refresh_index")
     ensure_python(spark)
     table = open_table(location_in(spark, path), properties)
@@ -107,6 +119,7 @@ def _on(context: SparkContext, location: Location) -> Run:
         def in_task(piece: Any) -> Any:
             return work(storage_of(location), piece)
 
-        return in_tasks(context, in_task, pieces, told, "nothing was built, try again")
+        called = f"index of {location}: read its rows"
+        return in_tasks(context, in_task, pieces, told, "nothing was built, try again", called)
 
     return run

@@ -84,6 +84,7 @@ def insert(
     given = dict(properties)
     if not statement.overwrite:
         asked = {name: text for name in INSERT_OPERATION.names if (text := spark.conf.get(name, None))}
+        asked = {name: text.strip("'\"") for name, text in asked.items()}  # SET keeps quotes
         asked |= {name: str(given.pop(name)) for name in INSERT_OPERATION.names if name in given}
         given = {OPERATION: INSERT_OPERATION.read(asked).lower(), **given}
         return write_batch(rows, table.path, options=given)

@@ -206,13 +206,13 @@ class SharedJob:
     def commit(self, results: list[bytes]) -> Outcome | None:
         """Publishes the tasks' files. Returns None if no task had rows."""
         job = self._read() or Job()
-        ok = False
+        outcome, ok = None, False
         try:
             outcome = self._commit(job, results)
             ok = True
             return outcome
         finally:
-            self._end(job, ok=ok)
+            self._end(job, ok=ok, instant=outcome.instant if outcome else None)
 
     def _commit(self, job: Job, results: list[bytes]) -> Outcome | None:
         if job.earlier is not None:
@@ -242,10 +242,12 @@ class SharedJob:
         finally:
             self._end(job, ok=False)
 
-    def _end(self, job: Job, *, ok: bool) -> None:
+    def _end(self, job: Job, *, ok: bool, instant: str | None = None) -> None:
+        """``instant``: what a repeated commit finds; ``connect_writes`` commits in a task, which may run
+        again."""
         now_ms = time.time_ns() // 1_000_000
         try:
-            self._storage.put(self._path, encode_job(Job(ended=True)), durable=False)
+            self._storage.put(self._path, encode_job(Job(earlier=instant, ended=True)), durable=False)
             if not self._swaps:
                 self._storage.delete(f"{FOLDER}/{self._name}.lock")
         except OSError:

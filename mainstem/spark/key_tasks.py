@@ -74,7 +74,8 @@ class _Tasks:
                 return None
 
         try:
-            found = in_tasks(self._context, met, splits, lambda _: None, "write the batch again")
+            called = f"write into {location}: look for record keys"
+            found = in_tasks(self._context, met, splits, lambda _: None, "write the batch again", called)
         finally:
             sent.destroy()
         return [None if one is None else np.frombuffer(one, "<i4") for one in found]

@@ -23,6 +23,7 @@ from mainstem.errors import Invalid
 from mainstem.filters.conditions import conditions
 from mainstem.limits import SEARCH_HITS_MAX
 from mainstem.readers.planning.table_state import TableState
+from mainstem.spark.in_tasks import here_or_there
 from mainstem.spark.session_options import location_in
 from mainstem.spark.tasks import gathered
 from mainstem.spark.types import arrow_schema, fit_for_spark, spark_schema
@@ -92,14 +93,12 @@ def vector_join(
 
     ensure_python(queries.sparkSession)
     location, given = search_place(queries.sparkSession, path, properties or {})
-    table = open_search(location, given)
     kind = queries.schema[query_column].dataType if query_column in queries.columns else None
     if not isinstance(kind, T.ArrayType):
         there = ", ".join(queries.columns)
         raise Invalid(f"queries have no column {query_column!r} of arrays of numbers; they have {there}")
-    filter = filter_on(table, filter)
-    shown = _columns(table, column, columns)
-    corpus = table.scan(columns=shown).schema
+    looked = partial(_looked, location, given, column, columns, filter)
+    filter, shown, corpus, moment = here_or_there(queries.sparkSession, looked)
     others = [field for field in queries.schema if field.name != query_column]
     names = {f.name: PREFIX + f.name if f.name in shown else f.name for f in others}
     answer = T.StructType(
@@ -115,11 +114,24 @@ def vector_join(
         raise Invalid(f"the answer would have {', '.join(sorted(repeated))} twice; rename query columns")
     join = _Join(
         location, given, column, query_column, tuple(names.items()), k, metric, filter,
-        as_of or moment_of(table), ef, exact, tuple(shown), max_distance, arrow_schema(answer),
+        as_of or moment, ef, exact, tuple(shown), max_distance, arrow_schema(answer),
     )  # fmt: skip
     asked = queries.filter(F.col(f"`{query_column}`").isNotNull())
     asked = asked.withColumn(QUERY_INDEX, F.monotonically_increasing_id())
     return asked.mapInArrow(partial(_joined, join), answer)
+
+
+def _looked(
+    location: Location,
+    given: tuple[tuple[str, str], ...],
+    column: str,
+    columns: Sequence[str] | None,
+    filter: str | pc.Expression | None,
+) -> tuple[pc.Expression | None, list[str], pa.Schema, str | None]:
+    """What a join must know of its table: filter, columns shown and their types, as of when to read."""
+    table = open_search(location, given)
+    shown = _columns(table, column, columns)
+    return filter_on(table, filter), shown, table.scan(columns=shown).schema, moment_of(table)
 
 
 def search_place(

@@ -15,6 +15,7 @@ from mainstem.api.given_options import operation, shared_location, sorted_out, t
 from mainstem.errors import Invalid, Unsupported
 from mainstem.options.engines import (
     BATCH_ID,
+    COW_AS_MOR,
     DRIVER_BYTES,
     DRIVER_ROWS,
     GUARD,
@@ -57,7 +58,7 @@ _SPARK_OWN = ("path", "checkpointlocation", "queryname", "outputmode", "trigger"
 _STREAM = (IDENTIFIER, ORDINAL, BATCH_ID, GUARD, RETRY_COUNT, RETRY_MS)
 _WAYS = (DRIVER_ROWS, DRIVER_BYTES, SHUFFLE)
 _KNOWN = (*_SPARK_OWN, *_STREAM, *_WAYS, OPERATION, OVERWRITE_MODE, PARTITIONS_TO_DELETE, MERGE_PARTIAL,
-          INSERT_OPERATION)  # fmt: skip
+          INSERT_OPERATION, COW_AS_MOR)  # fmt: skip
 
 COLUMNS = "columns"
 FILTER = "filter"
@@ -72,8 +73,9 @@ INCREMENTAL, CDC = "INCREMENTAL", "CDC"
 
 
 _CATALOG = (
-    "A catalog table (CREATE TABLE ... USING) loses its path: use a temporary view, or"
-    " SELECT ... FROM t WITH (path='...') and INSERT INTO t WITH (path='...')"
+    "Spark gives a Python source neither name nor path of a table of its catalog (saveAsTable, writeTo,"
+    " CREATE TABLE ... USING): write with save(path), or let mainstem.spark.sql carry out CREATE TABLE,"
+    " SELECT and INSERT"
 )
 
 

@@ -31,6 +31,7 @@ from mainstem.spark.index_syntax import tokens
 from mainstem.spark.relations_in_sql import TablePath, path_of, values
 from mainstem.spark.services import run_compactions
 from mainstem.spark.session_options import location_in
+from mainstem.spark.types import local_frame
 from mainstem.timeline.instant import COMMIT, COMPACTION, DELTACOMMIT, REPLACECOMMIT
 from mainstem.timeline.plans import load_compaction_plan
 
@@ -137,7 +138,7 @@ def call(
     if not place:
         raise Invalid(f"CALL {name}: table is missing, a table's name or path")
     found = _Call(spark, name, given, path_of([str(place)], name, table_path), properties)
-    rows = spark.createDataFrame([tuple(row) for row in procedure.run(found)], procedure.columns)
+    rows = local_frame(spark, procedure.run(found), procedure.columns)
     if given.get("filter"):
         rows = rows.filter(str(given["filter"]))
     return rows.limit(int(given["limit"])) if given.get("limit") is not None else rows
@@ -395,6 +396,8 @@ _PROCEDURES: dict[str, _Procedure] = {
         "key string, value string",
     ),
 }  # fmt: skip
+#: the procedures that there are here
+NAMES = tuple(_PROCEDURES)
 # Hudi 1.2's others (``call help()``).
 _OTHERS = frozenset((
     "cleanup_audit_lock", "commits_compare", "copy_to_table", "copy_to_temp_view",

@@ -48,7 +48,7 @@ def needs(query: DataFrame, table: DataFrame) -> Needs:
     wanted: set[str] = set()
     filters: list[str | None] = []
     optimized = query._jdf.queryExecution().optimizedPlan()
-    for node, above in _nodes(optimized, None):
+    for node, above in nodes(optimized, None):
         if node.nodeName() != _LEAF:
             continue
         output = {a.exprId().id(): a.name() for a in items(node.output())}
@@ -66,7 +66,7 @@ def needs(query: DataFrame, table: DataFrame) -> Needs:
 
 def _used(plan: Any, output: dict[int, str]) -> set[str]:
     found: set[str] = set()
-    for node, _ in _nodes(plan, None):
+    for node, _ in nodes(plan, None):
         if node.nodeName() == _LEAF:
             continue
         for attribute in items(node.references().toSeq()):
@@ -80,13 +80,13 @@ def _used(plan: Any, output: dict[int, str]) -> set[str]:
     return found
 
 
-def _nodes(plan: Any, above: Any) -> Iterator[tuple[Any, Any]]:
+def nodes(plan: Any, above: Any = None) -> Iterator[tuple[Any, Any]]:
     """Every node below a plan, with the one above it; plans of subqueries too."""
     yield plan, above
     for child in items(plan.children()):
-        yield from _nodes(child, plan)
+        yield from nodes(child, plan)
     for inner in items(plan.subqueries()):
-        yield from _nodes(inner, None)
+        yield from nodes(inner, None)
 
 
 def items(sequence: Any) -> Iterator[Any]:

@@ -35,8 +35,10 @@ from mainstem.merge.rules import MergeRules, column_defaults, merge_rules
 from mainstem.options.engines import MERGE_PARTIAL
 from mainstem.options.reading import AS_OF_COMPLETION
 from mainstem.readers.planning.table_state import TableState
+from mainstem.spark.index_sql import is_own
+from mainstem.spark.index_syntax import tokens
 from mainstem.spark.options import COLUMNS, FILTER, WriteOptions
-from mainstem.spark.pushed_down import needs, quoted, stand_in
+from mainstem.spark.pushed_down import needs, nodes, quoted, stand_in
 from mainstem.spark.row_actions import ACTION, Action, RowActions
 from mainstem.spark.row_syntax import (
     BY_SOURCE,
@@ -62,6 +64,11 @@ if TYPE_CHECKING:
 
 _CLAUSE, _VALUE, _OLD = "_mainstem_clause", "_mainstem_value_{}", "_mainstem_old_{}"
 _IN_SOURCE = "_mainstem_in_source"
+# Nodes of plans that give the same rows however often they are evaluated, if their expressions do.
+_PLAIN = (
+    "Project", "Filter", "SubqueryAlias", "View", "Union", "LogicalRelation", "LogicalRDD", "LocalRelation",
+    "OneRowRelation", "Range",
+)  # fmt: skip
 _NUMBERED = re.compile(r"#\d+|\(\d+\)")
 
 
@@ -258,12 +265,17 @@ class _Plan:
 
     def rows(self, properties: Mapping[str, object], arguments: Mapping[str, Any]) -> DataFrame:
         """The rows to write, with their actions."""
-        text, view = self._query()
+        plain = self._is_plain(arguments)
+        text, view = self._query(plain)
         schema = spark_schema(self.table.scan().schema)
         guess = stand_in(self.spark, schema)
         moment = self.moment
         with _viewed(self.spark, view, guess):
-            wanted = needs(self._acted(self.spark.sql(text, **arguments)), guess)
+            acted = self._acted(self.spark.sql(text, **arguments))
+            if plain and not self._is_sent(acted):
+                text = self._query(False, view)[0]
+                acted = self._acted(self.spark.sql(text, **arguments))
+            wanted = needs(acted, guess)
         if moment is None:
             return self._shaped(text, view, guess, arguments)
         # Never no columns: a row must be there for each of the table's.
@@ -279,9 +291,37 @@ class _Plan:
         with _viewed(self.spark, view, frame):
             return self._acted(self.spark.sql(text, **arguments))
 
-    def _query(self) -> tuple[str, str]:
-        """The query's text, and the name of the view that stands for the table in it."""
-        statement, view = self.statement, f"mainstem_target_{uuid.uuid4().hex}"
+    def _is_plain(self, arguments: Mapping[str, Any]) -> bool:
+        """Whether the source of a MERGE gives the same rows in two looks: a selection without chance.
+
+        Then rows of the table that nothing matches can be left out where they are read, rather than shuffled
+        and sorted, if the source is small.
+        """
+        from pyspark.errors import PySparkException
+
+        if self.statement.verb != MERGE:
+            return False
+        try:
+            query = self.spark.sql(f"{self.statement.head}SELECT * FROM {self.statement.source}", **arguments)
+        except PySparkException:
+            return False  # LATERAL and its like; the whole query says what is wrong
+        plan = query._jdf.queryExecution().analyzed()
+        same = all(node.nodeName() in _PLAIN or is_own(node) for node, _ in nodes(plan))
+        return same and bool(plan.deterministic())
+
+    def _is_sent(self, query: DataFrame) -> bool:
+        """Whether Spark sends what it needs of the source to every task, to leave rows out."""
+        bound = self.spark._jsparkSession.sessionState().conf().autoBroadcastJoinThreshold()
+        return any(
+            node.nodeName() == "Join" and node.joinType().toString() == "LeftSemi"
+            and node.right().stats().sizeInBytes() <= bound
+            for node, _ in nodes(query._jdf.queryExecution().optimizedPlan())
+        )  # fmt: skip
+
+    def _query(self, twice: bool, view: str = "") -> tuple[str, str]:
+        """The query's text, and the name of the view that stands for the table in it. ``twice``: a MERGE
+        looks at its source before it joins it, too."""
+        statement, view = self.statement, view or f"mainstem_target_{uuid.uuid4().hex}"
         qualifier = quoted(statement.qualifier)
         target = f"{quoted(view)} AS {qualifier}"
         old = [f"{qualifier}.{quoted(name)} AS {_OLD.format(i)}" for i, name in enumerate(self.schema.names)]
@@ -319,7 +359,10 @@ class _Plan:
             for number, given, name in named
         ]
         selected = ",\n".join([f"CASE {' '.join(cases)} END AS {_CLAUSE}", *values, *old])
-        joined = f"{target} {join} JOIN {source}\nON (\n{statement.condition}\n)"
+        on = f"ON (\n{statement.condition}\n)"
+        if twice and join == "RIGHT OUTER":
+            target = f"(SELECT {qualifier}.* FROM {target} LEFT SEMI JOIN {source}\n{on}\n) AS {qualifier}"
+        joined = f"{target} {join} JOIN {source}\n{on}"
         return f"{statement.head}SELECT {selected}\nFROM {joined}", view
 
     def _values(self) -> list[tuple[int, str, _Given]]:
@@ -337,8 +380,8 @@ class _Plan:
         from pyspark.sql import functions as F
 
         values = {
-            (number, name): self._stored(query, _VALUE.format(n), name)
-            for n, (number, name, _) in enumerate(self._values())
+            (number, name): self._stored(query, _VALUE.format(n), name, given.text)
+            for n, (number, name, given) in enumerate(self._values())
         }
         rows = query.where(F.col(_CLAUSE).isNotNull())
         shown = [
@@ -430,12 +473,16 @@ class _Plan:
             if name in given:
                 yield Action.MOVES, ~self._old(name).eqNullSafe(given[name])
 
-    def _stored(self, query: DataFrame, value: str, name: str) -> Column:
+    def _stored(self, query: DataFrame, value: str, name: str, text: str) -> Column:
         """A value as Spark would store it in this column (``spark.sql.storeAssignmentPolicy``)."""
         from pyspark.sql import functions as F
 
         found, wanted = query.schema[value].dataType, self.schema[name].dataType
-        return self._storing(F.col(value), found, wanted, name)
+        literal = len(known := list(tokens(text))) == 1 and known[0].kind == "text" and found != wanted
+        if literal:
+            tried = self.spark.sql(f"SELECT try_cast({text} AS {wanted.simpleString()}) IS NOT NULL")
+            literal = tried.collect()[0][0]
+        return self._storing(F.col(value), found, wanted, name, literal=literal)
 
     @property
     def _storing(self) -> Storing:

@@ -18,7 +18,7 @@ from mainstem.services.compaction import Compaction, GroupTask
 from mainstem.services.progress import Progress, silent
 from mainstem.services.runner import Round, ServiceRun, warn_of_failures
 from mainstem.services.service_switches import COMPACTION
-from mainstem.spark.in_tasks import driver_context, in_tasks
+from mainstem.spark.in_tasks import driver_context, in_tasks, is_connect, on_table
 from mainstem.spark.session_options import location_in
 from mainstem.spark.worker_repairs import ensure_python
 from mainstem.timeline.commit_metadata import CompactionStat
@@ -41,10 +41,15 @@ def run_services(
 ) -> list[ServiceRun]:
     """One round of table services (``Table.run_services``); compactions run as Spark tasks.
 
-    ``properties`` are those of ``open_table``. The other services run on the driver. Raises ``Invalid`` or
+    ``properties`` are those of ``open_table``. The other services run on the driver. On Spark Connect the
+    whole round is one task on the server, and ``progress`` is not called. Raises ``Invalid`` or
     ``Unsupported`` for wrong arguments and tables. A failed service has ``error`` set in its
     ``ServiceRun``, and a warning is issued.
     """
+    if is_connect(spark):
+        runs = on_table(spark, location_in(spark, path), properties, "run_services", only, if_due=if_due)
+        warn_of_failures(runs, path)
+        return runs
     context = driver_context(spark, "run_services")
     ensure_python(spark)
     table = open_table(location_in(spark, path), properties)
@@ -75,6 +80,7 @@ def _compact(
             execution.tasks,
             lambda done: progress(f"compaction {time}, file groups", done, total),
             "the plan stays, execute it again",
+            f"compaction {time} of {ctx.base}",
         )
         return execution.complete(stats)
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -35,7 +36,10 @@ from mainstem.errors import (
 )
 from mainstem.options import BESIDE_COMMITS
 from mainstem.options.engines import IDENTIFIER, ORDINAL
+from mainstem.spark import connect_writes
 from mainstem.spark.batch_ids import Found, GuardIds, guard_ids, in_driver, looks
+from mainstem.spark.in_tasks import is_connect
+from mainstem.spark.job_descriptions import described
 from mainstem.spark.key_tasks import looking_in_tasks
 from mainstem.spark.options import WriteOptions
 from mainstem.spark.session_options import session_options
@@ -83,20 +87,24 @@ def write_stream(
     processing time ("1 second") or the arguments of ``DataStreamWriter.trigger`` ({"availableNow": True}).
     ``output_mode`` "update" works too, because rows replace older ones by key. ``on_outcome(batch id,
     outcome)`` is called after every batch. Table services run beside the query in this process when they are
-    due, unless options switch them off (``docs/services.md``); no batch waits for them. Raises ``Invalid``
-    or ``Unsupported`` for wrong options, before the query starts.
+    due, unless options switch them off (``docs/services.md``); no batch waits for them. On Spark Connect the
+    server writes by ``format("mainstem")``: no ``on_outcome``, output mode append, no services beside it
+    (``docs/connect.md``). Raises ``Invalid`` or ``Unsupported`` for wrong options, before the query starts.
     """
     _check_output_mode(output_mode)
-    below = session_options(df.sparkSession)
+    session = df.sparkSession
+    below = session_options(session)
     parsed = _beside_services(WriteOptions.parse(options or {}, path=path, below=below))
     check_no_overwrite(parsed.operation, "of a stream would be done again in each batch")
     if parsed.ordinal not in (None, 0) or parsed.batch_id is not None:
         raise Invalid("write_stream numbers its one write per batch itself: drop the stream options")
-    session = df.sparkSession
-    _check_classic(session)
-    ensure_python(session)
-    sink = _StreamSink(parsed, arrow_schema(df.schema, nullable=True), on_outcome)
-    writer = df.writeStream.foreachBatch(sink.write).outputMode(output_mode)
+    if is_connect(session):
+        connect_writes.check_stream(output_mode, on_outcome)
+        writer = df.writeStream.outputMode(output_mode)
+    else:
+        ensure_python(session)
+        sink = _StreamSink(parsed, arrow_schema(df.schema, nullable=True), on_outcome)
+        writer = df.writeStream.foreachBatch(sink.write).outputMode(output_mode)
     if checkpoint is not None:
         writer = writer.option("checkpointLocation", checkpoint)
     if query_name is not None:
@@ -105,6 +113,8 @@ def write_stream(
         writer = writer.trigger(processingTime=trigger)
     elif trigger is not None:
         writer = writer.trigger(**dict(trigger))
+    if is_connect(session):
+        return connect_writes.stream(writer, session, parsed.location.base, options or {})
     return writer.start()
 
 
@@ -127,6 +137,10 @@ def write_batch(
     parsed = WriteOptions.parse(given, path=path, below=session_options(df.sparkSession))
     ensure_python(df.sparkSession)
     found = in_driver(df)
+    if is_connect(df.sparkSession):
+        if guard_ids(found, parsed, table=parsed.location.base) is not None:
+            check_no_overwrite(parsed.operation, "of a stream would be done again in each batch")
+        return _with_retries(parsed, None, lambda: connect_writes.write(df, parsed))
     if found.streaming:
         parsed = _beside_services(parsed)
     table = open_for_job(parsed, arrow_schema(df.schema, nullable=True))
@@ -154,8 +168,11 @@ def use_session(session: SparkSession) -> None:
     """Makes ``session`` the active session of the calling thread.
 
     Without it, ``df.write.format("mainstem")`` fails with DATA_SOURCE_NOT_FOUND in a thread that the
-    program started: Spark looks for Python data sources in the thread's active session.
+    program started: Spark looks for Python data sources in the thread's active session. Spark Connect needs
+    none of this.
     """
+    if is_connect(session):
+        return
     context = session.sparkContext
     classic = getattr(context._jvm, "org.apache.spark.sql.classic.SparkSession")
     classic.setActiveSession(session._jsparkSession)
@@ -175,18 +192,6 @@ def _check_output_mode(mode: str) -> None:
         )
     if name not in ("append", "update"):
         raise Invalid(f"output mode {mode!r}, expected append or update")
-
-
-def _check_classic(session: SparkSession) -> None:
-    try:
-        found = session.sparkContext
-    except Exception:
-        found = None
-    if found is None:
-        raise Unsupported(
-            "write_stream commits in the driver process, which Spark Connect keeps on the server; use"
-            ' df.writeStream.format("mainstem")'
-        )
 
 
 def _with_retries(
@@ -263,8 +268,7 @@ class _StreamSink:
         identifier = self._options.identifier or query
         if not identifier:
             raise Invalid(
-                "the id of the streaming query is not known here (Spark Connect?): give"
-                f" {IDENTIFIER}",
+                f"the id of the streaming query is not known here: give {IDENTIFIER}",
                 table=self._ways.table.path,
             )
         if self._claimed != identifier:
@@ -301,7 +305,8 @@ class _Ways:
     def write(self, df: DataFrame, guard: StreamGuard | None) -> Outcome:
         if self.options.operation == DELETE_PARTITION:
             return self.table.delete_partition(*self.options.partitions)
-        rows = self._through_driver(df)
+        with self._named(df, "collect rows"):
+            rows = self._through_driver(df)
         if rows is None:
             return self._on_executors(df, guard)
         _last_batch[self.table.path] = (rows.num_rows, rows.nbytes)
@@ -312,6 +317,11 @@ class _Ways:
                 txn.declare(arrow_schema(df.schema, nullable=True))  # Spark's Arrow rows do not say VECTOR
                 txn.write(rows if self.step is None else self._stepped(rows))
             return txn.commit()
+
+    def _named(self, df: DataFrame, step: str) -> AbstractContextManager[None]:
+        """Jobs of the block are called so in Spark's UI."""
+        called = f"{self.options.operation} into {self.table.path}: {step}"
+        return described(df.sparkSession.sparkContext, called)
 
     def _stepped(self, rows: pa.Table) -> pa.Table:
         assert self.step is not None
@@ -341,7 +351,9 @@ class _Ways:
             if txn.already_committed:
                 return txn.commit()
             txn.declare(arrow_schema(df.drop(_BUCKET).schema, nullable=True))
-            sent_bytes = self._run_tasks(df, txn)
+            files = "base files" if self.options.operation in OF_BASE_FILES else "log files"
+            with self._named(df, f"write {files}"):
+                sent_bytes = self._run_tasks(df, txn)
             outcome = txn.commit()
         _last_batch[self.table.path] = (outcome.rows, sent_bytes)
         return outcome

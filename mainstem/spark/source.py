@@ -38,6 +38,7 @@ from mainstem.spark.session_options import session_options
 from mainstem.spark.source_readers import Reader, StreamReader, schema_of
 from mainstem.spark.types import arrow_schema, spark_schema
 from mainstem.storage.location import unveiled, veiled
+from mainstem.writers.outcome import Outcome
 from mainstem.writers.write_spec import DELETE_PARTITION
 
 if TYPE_CHECKING:
@@ -45,25 +46,29 @@ if TYPE_CHECKING:
 
 
 def register(spark: SparkSession) -> None:
-    """Registers ``format("mainstem")`` and ``format("hudi")`` in a session.
+    """Registers ``format("mainstem")``, ``format("hudi")`` and ``format("org.apache.hudi")`` in a session.
 
-    Raises ``Invalid`` if a cluster's Python workers would run another interpreter.
+    A jar of Hudi keeps its names: Spark looks on its class path first. Raises ``Invalid`` if a cluster's
+    Python workers would run another interpreter.
     """
+    from mainstem.spark.told_first import tell_first
     from mainstem.spark.worker_repairs import ensure_python
 
     ensure_python(spark)
+    tell_first()
     below = session_options(spark)
-    spark.dataSource.register(_with(MainstemSource, below))
+    spark.dataSource.register(with_options(MainstemSource, below))
     try:
-        spark.dataSource.register(_with(HudiSource, below))
-    except Exception as error:  # Java Hudi is on the class path and keeps its name
+        for source in (HudiSource, ApacheHudiSource):
+            spark.dataSource.register(with_options(source, below))
+    except Exception as error:  # Java Hudi is on the class path and keeps its names
         warnings.warn(
             f'format("hudi") stays another source ({str(error)[:200]}); use format("mainstem")',
             stacklevel=2,
         )
 
 
-def _with(source: type[MainstemSource], below: Mapping[str, str]) -> type[MainstemSource]:
+def with_options(source: type[MainstemSource], below: Mapping[str, str]) -> type[MainstemSource]:
     """The same data source with a session's options. A class that no module has is pickled as a whole."""
     return type(source.__name__, (source,), {"below": _Veiled(below)}) if below else source
 
@@ -106,7 +111,7 @@ class MainstemSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """A batch write. Mode append does what the operation says (upsert by key); mode overwrite hides all
         older rows of the table, or of the partitions of the rows, and keeps the table and its history."""
-        options = _without_a_thread(WriteOptions.parse(dict(self.options), below=self.below))
+        options = without_a_thread(WriteOptions.parse(dict(self.options), below=self.below))
         if overwrite:
             options.overwriting(None, partitioned=False)  # refuses what cannot be
         open_for_job(options, arrow_schema(schema, nullable=True)).writer_context()
@@ -121,7 +126,7 @@ class MainstemSource(DataSource):
                 "output mode complete is not supported: it would replace the whole table in every"
                 " batch; use append, or write_stream with output mode update"
             )
-        options = _without_a_thread(WriteOptions.parse(dict(self.options), below=self.below))
+        options = without_a_thread(WriteOptions.parse(dict(self.options), below=self.below))
         check_no_overwrite(options.operation, _AGAIN)
         open_for_job(options, arrow_schema(schema, nullable=True))
         return _StreamWriter(options, schema)
@@ -140,11 +145,20 @@ class HudiSource(MainstemSource):
         return "hudi"
 
 
+class ApacheHudiSource(MainstemSource):
+    """The same under the other name that Hudi's jobs use."""
+
+    @classmethod
+    def name(cls) -> str:
+        """``org.apache.hudi``."""
+        return "org.apache.hudi"
+
+
 # ---------------------------------------------------------------------------------------- writing
 
 
 @dataclass
-class _Written(WriterCommitMessage):
+class Written(WriterCommitMessage):
     """One task's part: the job it belongs to, its operation, and ``write_task``'s result, None without
     rows."""
 
@@ -153,13 +167,13 @@ class _Written(WriterCommitMessage):
     result: bytes | None
 
 
-def _write_part(
+def write_part(
     options: WriteOptions,
     schema: pa.Schema,
     batches: Iterator[pa.RecordBatch],
     job: str | None,
     overwrite: bool = False,
-) -> _Written:
+) -> Written:
     """Runs one task of a batch write (``job`` given) or of a streaming write (``job`` None: named by query,
     run and batch). ``overwrite``: in Spark's mode of that name."""
     from pyspark import TaskContext
@@ -190,35 +204,37 @@ def _write_part(
     with shared.alive():
         first = next((batch for batch in batches if batch.num_rows), None)
         if first is None or state.ended:
-            return _Written(job, options.operation, None)
+            return Written(job, options.operation, None)
         state = shared.begin(schema)
         if state.spec is None:  # committed by an earlier run of this batch
-            return _Written(job, options.operation, None)
+            return Written(job, options.operation, None)
         result, _ = write_partition(state.spec, chain([first], batches))
-    return _Written(job, options.operation, result)
+    return Written(job, options.operation, result)
 
 
-def _without_a_thread(options: WriteOptions) -> WriteOptions:
+def without_a_thread(options: WriteOptions) -> WriteOptions:
     """A worker that commits may end at once: services beside its commits would hold it up."""
     return replace(options, passed={BESIDE_COMMITS: "OFF", **options.passed})
 
 
-def _publish(
-    options: WriteOptions, schema: pa.Schema, messages: Sequence[_Written | None], job: str | None
-) -> None:
+def publish(
+    options: WriteOptions, schema: pa.Schema, messages: Sequence[Written | None], job: str | None
+) -> Outcome | None:
+    """Commits what the tasks of a job wrote. None if they had no rows."""
     done = [m for m in messages if m is not None]
     name = job or next((m.job for m in done), None)
     if name is None:
-        return  # no task ran: an empty batch publishes nothing
+        return None  # no task ran: an empty batch publishes nothing
     if done:
         options = replace(options, operation=done[0].operation)
     shared = SharedJob(open_or_create(options, schema), options, name)
-    shared.commit([m.result for m in done if m.result is not None])
+    return shared.commit([m.result for m in done if m.result is not None])
 
 
-def _undo(
-    options: WriteOptions, schema: pa.Schema, messages: Sequence[_Written | None], job: str | None
+def undo(
+    options: WriteOptions, schema: pa.Schema, messages: Sequence[Written | None], job: str | None
 ) -> None:
+    """Aborts what the tasks of a job wrote."""
     name = job or next((m.job for m in messages if m is not None), None)
     if name is not None:
         SharedJob(open_or_create(options, schema), options, name).abort()
@@ -234,13 +250,13 @@ class _BatchWriter(DataSourceArrowWriter):
         self._overwrite = overwrite
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return _write_part(self._options, self._schema, iterator, self._job, self._overwrite)
+        return write_part(self._options, self._schema, iterator, self._job, self._overwrite)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        _publish(self._options, self._schema, messages, self._job)
+        publish(self._options, self._schema, messages, self._job)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        _undo(self._options, self._schema, messages, self._job)
+        undo(self._options, self._schema, messages, self._job)
 
 
 class _PartitionDeleter(DataSourceArrowWriter):
@@ -257,7 +273,7 @@ class _PartitionDeleter(DataSourceArrowWriter):
         assert context is not None, "a data source writes inside Spark tasks"
         if guard_ids(in_task(context), self._options, table=self._options.location.base) is not None:
             check_no_overwrite(self._options.operation, _AGAIN)
-        return _Written("", self._options.operation, None)
+        return Written("", self._options.operation, None)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         open_or_create(self._options, self._schema).delete_partition(*self._options.partitions)
@@ -274,10 +290,10 @@ class _StreamWriter(DataSourceStreamArrowWriter):
         self._schema = arrow_schema(schema, nullable=True)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return _write_part(self._options, self._schema, iterator, None)
+        return write_part(self._options, self._schema, iterator, None)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        _publish(self._options, self._schema, messages, None)
+        publish(self._options, self._schema, messages, None)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        _undo(self._options, self._schema, messages, None)
+        undo(self._options, self._schema, messages, None)

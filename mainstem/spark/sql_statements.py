@@ -20,9 +20,16 @@ from mainstem.api.job_table import exists, open_or_create
 from mainstem.api.table import Table, open_table
 from mainstem.errors import Invalid
 from mainstem.services.progress import Progress
-from mainstem.spark import insert_statements, procedures, row_statements, table_statements
-from mainstem.spark.in_tasks import driver_context
-from mainstem.spark.index_sql import indexed, options_of, table_path
+from mainstem.spark import (
+    catalog_statements,
+    connect_sql,
+    insert_statements,
+    procedures,
+    row_statements,
+    table_statements,
+)
+from mainstem.spark.in_tasks import is_connect
+from mainstem.spark.index_sql import SOURCES, indexed, is_view, options_of, table_path
 from mainstem.spark.index_syntax import parse
 from mainstem.spark.options import WriteOptions
 from mainstem.spark.pushed_down import items
@@ -30,6 +37,8 @@ from mainstem.spark.relations_in_sql import replaced
 from mainstem.spark.row_syntax import parts_of, without_marks
 from mainstem.spark.session_options import location_in, session_options
 from mainstem.spark.table_functions import FUNCTIONS
+from mainstem.spark.told_first import tell_first
+from mainstem.spark.types import local_frame
 from mainstem.spark.vector_sql import calls_in, searched
 from mainstem.writers.outcome import ALREADY_COMMITTED, Outcome
 
@@ -54,7 +63,8 @@ def sql(
     - INSERT INTO, INSERT OVERWRITE, TRUNCATE TABLE: one commit, and the same answer.
     - Queries: tables by path and of the catalog, TIMESTAMP AS OF and VERSION AS OF, and the table functions
       ``hudi_query_timeline``, ``hudi_filesystem_view`` and ``hudi_table_changes``.
-    - CREATE TABLE ... USING hudi, also AS SELECT, SHOW PARTITIONS, ALTER TABLE ... DROP PARTITION.
+    - CREATE TABLE ... USING hudi, also AS SELECT and LIKE, SHOW PARTITIONS, ALTER TABLE ... DROP PARTITION.
+    - ALTER TABLE, DROP TABLE, DESCRIBE and SHOW of a table (``catalog_statements``).
     - CALL of Hudi's procedures that have a counterpart (``procedures``), with Hudi's result columns.
     - CREATE, DROP and REFRESH INDEX, REINDEX, SHOW INDEXES. SHOW INDEXES returns the columns ``index_name``,
       ``index_type``, ``col_name`` (as in Hudi) and ``state``; the others return an empty DataFrame.
@@ -68,12 +78,15 @@ def sql(
     and whatever the table's methods raise.
     """
     given = dict(properties or {})
+    tell_first()
     found = parse(statement)
     if found is not None:
         answer = indexed(spark, found, given, progress, arguments)
     elif calls := calls_in(statement):
         where = partial(table_path, spark)
         answer = searched(spark, statement, calls, where, given, arguments)
+    elif is_connect(spark):
+        answer = connect_sql.answered(spark, statement, arguments, (*procedures.NAMES, *FUNCTIONS))
     else:
         answer = _parsed(spark, statement, given, arguments)
     return spark.sql(statement, **arguments) if answer is None else answer
@@ -99,8 +112,10 @@ def _parsed(
             return procedures.call(spark, node, text, partial(_where, spark, "CALL"), properties, given)
         if node.nodeName() in ("CreateTable", "CreateTableAsSelect") and table_statements.is_ours(node):
             return _created(spark, plan, text, given)
+        if node.nodeName() in ("CreateTableLike", table_statements.LIKE_COMMAND):
+            return _created_like(spark, node)
         run = _STATEMENTS.get(node.nodeName())
-        if run is None:
+        if run is None and node.nodeName() not in catalog_statements.STATEMENTS:
             where = partial(_where, spark, "a query")
             with replaced(spark, plan, text, where, FUNCTIONS, given) as changed:
                 return None if changed == text else spark.sql(changed, **given)
@@ -108,6 +123,11 @@ def _parsed(
         path = _where(spark, node.nodeName(), parts) if parts else None
         if path is None:
             return None
+        if run is None:
+            if is_view(spark, parts):
+                return None
+            named = catalog_statements.Named.of(spark, parts, open_table(location_in(spark, path)))
+            return catalog_statements.answer(named, node, text)
         properties = {**options_of(spark, parts), **properties}
         found = _Statement(spark, text, plan, path, properties, given)
         if node.nodeName() == "ShowPartitions" and not node.pattern().isDefined():
@@ -121,10 +141,6 @@ def _plan(spark: SparkSession, text: str) -> Any:
     from pyspark.errors import PySparkException
 
     try:
-        driver_context(spark, "sql")
-    except Exception:
-        return None  # Spark Connect: its parser is on the server
-    try:
         return spark._jsparkSession.sessionState().sqlParser().parsePlan(text)
     except PySparkException:
         return None
@@ -135,7 +151,9 @@ def _target(node: Any) -> tuple[str, ...]:
     table = node.table() if node.nodeName() == "InsertIntoStatement" else node.children().apply(0)
     while table.nodeName() == "SubqueryAlias":
         table = table.child()
-    named = table.nodeName() in ("UnresolvedRelation", "UnresolvedTable")
+    if table.nodeName() == "UnresolvedIdentifier":
+        return tuple(items(table.nameParts()))
+    named = table.nodeName() in ("UnresolvedRelation", "UnresolvedTable", "UnresolvedTableOrView")
     return tuple(items(table.multipartIdentifier())) if named else ()
 
 
@@ -206,8 +224,17 @@ def _created(
     where = partial(_where, spark, "a query")
     with replaced(spark, plan, text, where, FUNCTIONS, arguments) as changed:
         again = plan if changed == text else _plan(spark, changed)
-        outcome = table_statements.create(spark, again, changed, arguments)
-        return None if outcome is None else _told(spark, outcome)
+        return _told(spark, table_statements.create(spark, again, changed, arguments))
+
+
+def _created_like(spark: SparkSession, plan: Any) -> DataFrame | None:
+    _, parts = table_statements.like_names(plan)
+    path = _where(spark, "CREATE TABLE LIKE", parts)
+    provider = plan.provider().get().lower() if plan.provider().isDefined() else None
+    if provider not in SOURCES and (provider is not None or path is None):
+        return None
+    source = None if path is None else open_table(location_in(spark, path))
+    return _told(spark, table_statements.create_like(spark, plan, source))
 
 
 def _parts_dropped(one: _Statement) -> Outcome | None:
@@ -244,8 +271,8 @@ def _formatted(spark: SparkSession, statement: str, arguments: Mapping[str, Any]
 
 def _told(spark: SparkSession, outcome: Outcome) -> DataFrame:
     if outcome.status == ALREADY_COMMITTED:
-        return spark.createDataFrame([(0, outcome.instant)], _ANSWER)
-    return spark.createDataFrame([(outcome.rows, outcome.instant)], _ANSWER)
+        return local_frame(spark, [(0, outcome.instant)], _ANSWER)
+    return local_frame(spark, [(outcome.rows, outcome.instant)], _ANSWER)
 
 
 _ANSWER = "num_affected_rows bigint, instant string"

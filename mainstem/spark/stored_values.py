@@ -26,8 +26,11 @@ class Storing:
             return one == other
         return one.lower() == other.lower()
 
-    def __call__(self, column: Column, found: DataType, wanted: DataType, name: str) -> Column:
-        """``column`` of type ``found`` in the type of the table's column ``name``.
+    def __call__(
+        self, column: Column, found: DataType, wanted: DataType, name: str, *, literal: bool = False
+    ) -> Column:
+        """``column`` of type ``found`` in the type of the table's column ``name``. ``literal``: it is a text
+        in the statement, which may be a number or a time, as in Hudi.
 
         Raises ``Invalid`` for types that do not fit; a value that does not fit fails the query, whether or
         not the session is in ANSI mode.
@@ -42,7 +45,7 @@ class Storing:
         cast = jvm.org.apache.spark.sql.catalyst.expressions.Cast
         types = parse(found.json()), parse(wanted.json())
         fits = cast.canUpCast(*types) if policy == "STRICT" else cast.canANSIStoreAssign(*types)
-        if policy != "LEGACY" and not fits:
+        if policy != "LEGACY" and not fits and not (literal and found.typeName() == "string"):
             raise Invalid(
                 f"{self.verb}: a value of type {found.simpleString()} is assigned to {name!r}, which is"
                 f" {wanted.simpleString()}: cast it (spark.sql.storeAssignmentPolicy is {policy})",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from mainstem.api.table import Table, open_table
-from mainstem.errors import Invalid
+from mainstem.errors import Invalid, Unsupported
 from mainstem.layout.slicing import FileSlice
 from mainstem.options.reading import BEGIN, CHANGE_FORMAT, END, QUERY_TYPE
 from mainstem.spark.relations_in_sql import shown
@@ -102,6 +102,15 @@ def table_changes(spark: SparkSession, path: str, given: list[Any]) -> DataFrame
     return shown(spark, path, options)
 
 
+def metadata(spark: SparkSession, path: str, given: list[Any]) -> DataFrame:
+    """``hudi_metadata(table)`` of Hudi, which is not here."""
+    raise Unsupported(
+        "hudi_metadata: the metadata table is not shown as rows; SHOW INDEXES and table.validate_metadata()"
+        " tell what it has",
+        table=path,
+    )
+
+
 def _flag(what: str, given: Sequence[Any]) -> bool:
     text = str(given[0]).lower() if given else "false"
     if text not in ("true", "false") or len(given) > 1:
@@ -117,4 +126,5 @@ FUNCTIONS = {
     "hudi_query_timeline": query_timeline,
     "hudi_filesystem_view": filesystem_view,
     "hudi_table_changes": table_changes,
+    "hudi_metadata": metadata,
 }

@@ -5,7 +5,7 @@ This does not use pyspark's internal functions, whose signatures change between 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,6 +16,8 @@ from mainstem.formats.vectors import VECTOR_MARK, vector_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
 
 _SCALARS: tuple[tuple[type[T.DataType], pa.DataType], ...] = (
     (T.BooleanType, pa.bool_()),
@@ -79,6 +81,14 @@ def _arrow_type(kind: T.DataType, column: str) -> pa.DataType:
         " hold; cast it, for example an interval to bigint, a time or variant to string, void to"
         " the type that is meant"
     )
+
+
+def local_frame(spark: SparkSession, rows: Iterable[Sequence[Any]], columns: str) -> DataFrame:
+    """A few rows as a frame; ``columns`` as DDL. By Arrow: else a Python worker would make them, in 0.5 s."""
+    schema = arrow_schema(T.StructType.fromDDL(columns))
+    given = list(rows)
+    arrays = [pa.array([row[n] for row in given], field.type) for n, field in enumerate(schema)]
+    return spark.createDataFrame(pa.table(arrays, schema=schema))
 
 
 def spark_schema(schema: pa.Schema) -> T.StructType:

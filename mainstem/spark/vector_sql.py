@@ -14,6 +14,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -21,6 +22,8 @@ import pyarrow.compute as pc
 
 from mainstem.api.given_options import shared_location
 from mainstem.errors import Invalid
+from mainstem.spark.connect_sql import with_frames
+from mainstem.spark.in_tasks import here_or_there, is_connect
 from mainstem.spark.index_syntax import Token, place, table_parts, tokens
 from mainstem.spark.nearest_join import filter_on, open_search, search_place, vector_join
 from mainstem.spark.types import arrow_schema, fit_for_spark, spark_schema
@@ -29,6 +32,8 @@ from mainstem.vectors.search.request import DISTANCE, QUERY_INDEX
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from mainstem.storage.location import Location
 
 SINGLE, BATCH = "hudi_vector_search", "hudi_vector_search_batch"
 _MORE = ("metric", "algorithm", "filter", "max_distance")
@@ -132,6 +137,10 @@ def searched(
 
     ``table_path(parts, what)``: base path of a table of this source, None for others.
     """
+    if is_connect(spark):
+        found = [_answer(spark, call, table_path, properties, arguments) for call in calls]
+        frames = [(call.start, call.end, frame, "") for call, frame in zip(calls, found, strict=True)]
+        return with_frames(spark, text, frames, arguments)
     views: list[str] = []
     try:
         for call in reversed(calls):
@@ -170,12 +179,26 @@ def _answer(
         )  # fmt: skip
         return found.orderBy(QUERY_INDEX, DISTANCE)
     path = _path(given.text("table"), table_path)
-    table = open_search(*search_place(spark, path, properties))
     column, query = given.text("embedding_col"), given.vector("query_vector")
-    rows = table.search(column, query, k, filter=filter_on(table, filter), metric=metric, exact=exact)
+    place = search_place(spark, path, properties)
+    rows = here_or_there(spark, partial(_found, *place, column, query, k, filter, metric, exact))
     if most is not None:
         rows = rows.filter(pc.less_equal(rows.column(DISTANCE), most))
     return _shown(spark, rows)
+
+
+def _found(
+    location: Location,
+    given: tuple[tuple[str, str], ...],
+    column: str,
+    query: list[float],
+    k: int,
+    filter: str | None,
+    metric: str | None,
+    exact: bool,
+) -> pa.Table:
+    table = open_search(location, given)
+    return table.search(column, query, k, filter=filter_on(table, filter), metric=metric, exact=exact)
 
 
 def _shown(spark: SparkSession, rows: pa.Table) -> DataFrame:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from mainstem.storage.inotify import FolderWatch
+
 try:
     import fcntl
 except ImportError:  # Windows
@@ -50,7 +52,6 @@ _NAMELESS = os.O_WRONLY | os.O_CLOEXEC | getattr(os, "O_TMPFILE", 0)
 _NO_NAMELESS = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS)
 _NOT_NAMED = (*_NO_NAMELESS, errno.EPERM, errno.EACCES, errno.EXDEV)
 _hidden = count(1)
-
 
 
 def _cores() -> int:
@@ -145,6 +146,8 @@ class LocalStorage:
     """
 
     links = True
+    #: names from which on a folder is watched at less cost than listed (``storage.watches``)
+    watched_from = 1_000
     #: whether this file system supports nameless files; the first attempt finds out
     _nameless = hasattr(os, "O_TMPFILE")
 
@@ -255,6 +258,12 @@ class LocalStorage:
         if prefix or after:
             return [name for name in found if name > after and name.startswith(prefix)]
         return found
+
+    def watch(self, folder: str) -> FolderWatch | None:
+        """See ``storage.watches``."""
+        from mainstem.storage.inotify import watched
+
+        return watched(self._full(folder))
 
     def entries(self, folder: str, *, prefix: str = "", after: str = "") -> list[FileInfo]:
         found = []

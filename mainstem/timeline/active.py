@@ -9,11 +9,14 @@ from bisect import insort
 from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
+from operator import attrgetter
 
 from mainstem.errors import CorruptTable
+from mainstem.forks import Mutex
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.storage.swaps import has_swaps
+from mainstem.storage.watches import Watch, is_worth_watching, watch
 from mainstem.timeline.instant import (
     COMPACTION,
     INFLIGHT,
@@ -26,19 +29,19 @@ from mainstem.timeline.instant import (
     parse_instant,
     state_rank,
 )
+from mainstem.timeline.layered import Mapped, Names
 
 # How many names are compared at once, at first and at most, and beyond how many changes sets are made.
 _RUN, _RUN_MAX, _CHANGES_MAX = 64, 1 << 15, 1000
 
-
-def _place(instant: Instant) -> tuple[str, str]:
-    return instant.requested, instant.action
+_PLANNED_INFLIGHT = tuple(sorted(f".{action}.{INFLIGHT}" for action in PLANNED_ACTIONS))
+_place = attrgetter("requested", "action")
 
 
 class ActiveTimeline:
     """An immutable view of one listing; the highest state of each instant counts.
 
-    ``names`` are the raw file names. Lists are ordered by requested time.
+    Lists are ordered by requested time.
 
     ``floor``: ``newest_time`` never falls below this time. ``parsed``: the parsed names, shared by all views
     of one reader; earlier states of completed instants (two thirds of all names) are never parsed.
@@ -49,22 +52,27 @@ class ActiveTimeline:
 
     def __init__(
         self,
-        names: Iterable[str],
+        names: Iterable[str] | Names,
         parsed: dict[str, Instant | None],
         floor: str = "",
         fresh: frozenset[str] | None = None,
         before: ActiveTimeline | None = None,
     ) -> None:
-        self.names = frozenset(names)
+        self._names = names if isinstance(names, Names) else Names(frozenset(names))
         self._parsed = parsed
         self._floor = floor
         self._fresh = fresh
         # Not the view itself: a chain of views would keep every earlier one alive.
         self._before = None if before is None else (before._done, before._open, before.completed)
         # Names of the view before this one, by which ``since`` knows it.
-        self._names_before = None if before is None or fresh is None else before.names
+        self._names_before = None if before is None or fresh is None else before._names
         # The names that ``before`` does not show.
-        self._added = self.names if before is None or fresh is None else fresh
+        self._added: Iterable[str] = self._names if before is None or fresh is None else fresh
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The raw file names. On a long timeline they are not asked for lightly: ``has``, ``since``."""
+        return self._names.all
 
     def _instant(self, name: str) -> Instant | None:
         if name not in self._parsed:
@@ -72,11 +80,10 @@ class ActiveTimeline:
         return self._parsed[name]
 
     @cached_property
-    def _done(self) -> dict[str, Instant]:
+    def _done(self) -> Mapped[Instant]:
         """Completed instants by ``requested time.action``."""
-        done = {} if self._before is None else dict(self._before[0])
-        done.update((f"{i.requested}.{i.action}", i) for i in self._new)
-        return done
+        new = {f"{i.requested}.{i.action}": i for i in self._new}
+        return Mapped(new) if self._before is None else self._before[0].with_more(new)
 
     @property
     def _new(self) -> Iterator[Instant]:
@@ -89,8 +96,10 @@ class ActiveTimeline:
         """Names of requested and inflight files, except those of completed instants."""
         done, found = self._done, []
         for name in chain(() if self._before is None else self._before[1], self._added):
+            if "_" in name:
+                continue
             stem, _, state = name.rpartition(".")
-            if "_" not in name and not (state in (REQUESTED, INFLIGHT) and stem in done):
+            if not (state in (REQUESTED, INFLIGHT) and stem in done):
                 found.append(name)
         return found
 
@@ -102,8 +111,11 @@ class ActiveTimeline:
     @cached_property
     def completed(self) -> list[Instant]:
         if self._before is not None:
+            new = list(self._new)
+            if not new:
+                return self._before[2]
             found = list(self._before[2])
-            for instant in self._new:
+            for instant in new:
                 insort(found, instant, key=_place)
             if len(found) == len(self._done):  # otherwise one was completed twice
                 return found
@@ -130,7 +142,7 @@ class ActiveTimeline:
 
     def _without_plan(self, stem: str, state: str) -> bool:
         planned = state == INFLIGHT and stem.rpartition(".")[2] in PLANNED_ACTIONS
-        return planned and f"{stem}.{REQUESTED}" not in self.names
+        return planned and f"{stem}.{REQUESTED}" not in self._names
 
     @cached_property
     def marks_without_plan(self) -> list[Instant]:
@@ -139,7 +151,7 @@ class ActiveTimeline:
         An executor leaves one if it was suspended, and woke up after others had completed the action and
         archived it, or had taken it back. These files are no instants and may be removed.
         """
-        stems = (name.rpartition(".") for name in self.names if name.endswith(INFLIGHT))
+        stems = (name.rpartition(".") for name in self.names if name.endswith(_PLANNED_INFLIGHT))
         found = [f"{stem}.{state}" for stem, _, state in stems if self._without_plan(stem, state)]
         return [i for i in map(self._instant, sorted(found)) if i is not None]
 
@@ -155,7 +167,8 @@ class ActiveTimeline:
     @cached_property
     def start(self) -> str | None:
         """Requested time of the first non-savepoint write instant, any state; None if there is none."""
-        times = [i.requested for i in self.instants if i.action in WRITE_ACTIONS]
+        shown = chain(self._done.values(), self.pending)
+        times = [i.requested for i in shown if i.action in WRITE_ACTIONS]
         return min(times) if times else None
 
     @cached_property
@@ -168,7 +181,7 @@ class ActiveTimeline:
         # Over all files, not instants: if one was completed twice, the later time must count.
         shown = (self._instant(name) for name in self.names if "_" in name)
         completed = max((max(i.requested, i.completion or "") for i in shown if i is not None), default="")
-        instants = [*self.instants, *self.marks_without_plan]
+        instants = [*self.pending, *self.marks_without_plan]
         requested = max((i.requested for i in instants), default="")
         return max(completed, requested, self._floor)
 
@@ -189,24 +202,31 @@ class ActiveTimeline:
 
     def since(self, before: ActiveTimeline) -> frozenset[str]:
         """The names that this listing shows and an earlier one does not."""
-        if before.names is self.names:
+        if before._names is self._names:
             return frozenset()
-        return self._added if before.names is self._names_before else self.names - before.names
+        if before._names is self._names_before and self._fresh is not None:
+            return self._fresh
+        return self._names.without(before._names)
+
+    @property
+    def count(self) -> int:
+        """How many files there are."""
+        return len(self._names)
 
     def has(self, name: str) -> bool:
         """Whether the timeline shows a file of this name."""
-        return name in self.names
+        return name in self._names
 
     def with_file(self, name: str) -> ActiveTimeline:
         """The same listing plus one file that was published since."""
         fresh = frozenset([name])
-        if name in self.names:
+        if name in self._names:
             return self
-        return ActiveTimeline(self.names | fresh, self._parsed, self.newest_time, fresh, self)
+        return ActiveTimeline(self._names.changed(fresh), self._parsed, self.newest_time, fresh, self)
 
     def without(self, names: Iterable[str]) -> ActiveTimeline:
         """The same listing without some files."""
-        return ActiveTimeline(self.names.difference(names), self._parsed)
+        return ActiveTimeline(self._names.all.difference(names), self._parsed)
 
     def without_instants(self, requested: Container[str]) -> ActiveTimeline:
         """The same listing without any file of these instants (by requested time)."""
@@ -215,44 +235,95 @@ class ActiveTimeline:
 
 
 class TimelineReader:
-    """Lists the timeline repeatedly and parses each name once (a commit lists it twice)."""
+    """Lists the timeline repeatedly and parses each name once (a commit lists it four times).
 
-    def __init__(self, storage: Storage, folder: str = paths.TIMELINE) -> None:
+    ``stays``: for a reader that lives as long as its table is open. It watches a long timeline from the
+    second listing on, where the store can do that (``storage.watches``): then a listing costs what came and
+    went since the one before, not what is there.
+    """
+
+    def __init__(self, storage: Storage, folder: str = paths.TIMELINE, *, stays: bool = False) -> None:
         self._storage = storage
         self._folder = folder
         # The last listing, and its names in their order, each once (None if that is not known). They change
         # in one step, since threads share a reader.
         self._seen: tuple[ActiveTimeline, list[str] | None] = (ActiveTimeline((), {}), None)
+        # A watch, the names in the folder as of its last news, and the view of these. None while its news
+        # are taken over, which one thread does at a time: an interrupt there ends the watch.
+        self._watched: tuple[Watch, set[str], ActiveTimeline] | None = None
+        self._is_watchable = stays
+        self._mutex = Mutex()
 
     def load(self, listed: Iterable[str] | None = None) -> ActiveTimeline:
         """List the timeline now, unless it was just ``listed``. Raises ``CorruptTable`` if its folder, which
         every table has, is gone."""
-        found = list(self._storage.names(self._folder) if listed is None else listed)
+        if listed is not None:
+            return self._compared(listed)
+        with self._mutex.held:  # not while another thread takes over what is new
+            watched = None if self._watched is None else self._watched[0]
+        if watched is not None and (view := self._with_news(watched)) is not None:
+            return view
+        if watched is None and self._is_watchable and is_worth_watching(self._storage, self.last.count):
+            begun = watch(self._storage, self._folder)
+            self._is_watchable = begun is not None
+            if begun is not None:
+                view = self._compared(begun.names)
+                self._watched = begun, set(begun.names), view
+                return view
+        return self._compared(self._storage.names(self._folder))
+
+    def _with_news(self, watched: Watch) -> ActiveTimeline | None:
+        """The view with what the watch tells; None if it is over."""
+        stands = watched.stands()
+        with self._mutex.held:
+            held, self._watched = self._watched, None
+            if held is None or held[0] is not watched or not stands:
+                return None
+            _, there, last = held
+            news = watched.news()
+            if news is None:
+                return None
+            touched = took_over(news, there)
+            fresh = frozenset(name for name in touched if name in there and not last.has(name))
+            gone = frozenset(name for name in touched if name not in there and last.has(name))
+            if not is_worth_watching(self._storage, 2 * len(there)):
+                return None
+            view = self._changed(last, fresh, gone) if fresh or gone else last
+            self._seen = view, None
+            self._watched = watched, there, view
+            return view
+
+    def _changed(self, last: ActiveTimeline, fresh: frozenset[str], gone: frozenset[str]) -> ActiveTimeline:
+        """The view after ``last``. Its newest time is never below one seen before, even if that instant was
+        rolled back since: this is only safer."""
+        known = last._parsed
+        names = last._names.changed(fresh, gone)
+        if len(known) > 4 * len(names) + 1000:  # archived names must not pile up
+            known = {}
+        return ActiveTimeline(
+            names, known, last.newest_time, fresh if last.count else None,
+            last if last.count and not gone else None,
+        )  # fmt: skip
+
+    def _compared(self, listed: Iterable[str]) -> ActiveTimeline:
+        """The view of a listing."""
+        found = list(listed)
         last, ordered = self._seen
         changes = None if ordered is None else differences(ordered, found, last.names)
         if changes is None:
             names = frozenset(found)
-            fresh = names - last.names
-        else:
-            fresh, gone = changes
-            names = last.names if not (fresh or gone) else (last.names - gone if gone else last.names) | fresh
-        if not names and self._folder == paths.TIMELINE and self._is_gone():
+            changes = names - last.names, last.names - names
+        fresh, gone = changes
+        count = last.count + len(fresh) - len(gone)
+        if not count and self._folder == paths.TIMELINE and self._is_gone():
             raise CorruptTable(
                 "the timeline's folder is gone, which says which data files are committed; restore it from a"
                 " copy (if nothing was ever written to this table, make the folder)",
                 path=self._folder,
                 table=self._storage.base,
             )
-        in_order = found if len(found) == len(names) else None
-        if not fresh and len(names) == len(last.names):
-            self._seen = last, in_order
-            return last
-        known = last._parsed
-        if len(known) > 4 * len(names) + 1000:  # archived names must not pile up
-            known = {}
-        # Never below a time seen before, even if that instant was rolled back since: this is only safer.
-        before = last if last.names and len(names) == len(last.names) + len(fresh) else None
-        view = ActiveTimeline(names, known, last.newest_time, fresh if last.names else None, before)
+        in_order = found if len(found) == count else None
+        view = self._changed(last, fresh, gone) if fresh or gone else last
         self._seen = view, in_order
         return view
 
@@ -264,9 +335,8 @@ class TimelineReader:
     def noted(self, name: str) -> ActiveTimeline:
         """The last listing with a file that was published since."""
         last = self.last
-        if name not in last.names:
-            fresh = frozenset([name])
-            last = ActiveTimeline(last.names | fresh, last._parsed, last.newest_time, fresh, last)
+        if not last.has(name):
+            last = last.with_file(name)
             self._seen = last, None
         return last
 
@@ -275,6 +345,16 @@ class TimelineReader:
             return False
         there = self._storage.stat(self._folder) is not None
         return not there and self._storage.stat(paths.PROPERTIES) is not None
+
+
+def took_over(news: Sequence[tuple[str, bool]], there: set[str]) -> frozenset[str]:
+    """Make ``there`` what a watch tells; returns the names that it told of."""
+    for name, came in news:
+        if came:
+            there.add(name)
+        else:
+            there.discard(name)
+    return frozenset(name for name, _ in news)
 
 
 def differences(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mainstem.errors import Invalid, Unavailable, Unsupported
 from mainstem.forks import Mutex
 from mainstem.layout.properties import TableConfig, load_config
-from mainstem.layout.stored_bucket_rules import stored_rules
+from mainstem.layout.stored_bucket_rules import check_without_rules, stored_rules
 from mainstem.limits import PROPERTIES_BYTES_MAX
 from mainstem.lsm_archive.reader import Archive
 from mainstem.metadata.commits.expression_rows import check_expressions
@@ -30,7 +30,7 @@ from mainstem.storage.renames import has_renames
 from mainstem.storage.swaps import has_swaps
 from mainstem.storage.unwaited import Unwaited
 from mainstem.timeline.active import ActiveTimeline
-from mainstem.timeline.instant import DELTACOMMIT, REQUESTED
+from mainstem.timeline.instant import DELTACOMMIT, REPLACECOMMIT, REQUESTED
 from mainstem.truetime.clock_skew import ClockSkew
 from mainstem.truetime.heartbeats import Heartbeats
 from mainstem.truetime.instant_times import InstantTimes
@@ -92,6 +92,8 @@ class WriterContext:
     agreed: TableConfig | None = None
     #: instants of resizes that came to nothing
     ended_resizes: set[str] = field(default_factory=set)
+    #: the listing up to which nobody gave partitions bucket counts of their own
+    counts_seen: ActiveTimeline | None = None
 
     def __post_init__(self) -> None:
         #: what this process removes after its commits
@@ -144,6 +146,10 @@ class WriterContext:
     def others_may_write(self) -> bool:
         """Whether the table is not declared exclusive to mainstem, or another engine was seen anyway."""
         return self.publisher.foreign_seen() or not self.config.exclusive
+
+    def only_ours(self) -> bool:
+        """Whether the table is declared exclusive to mainstem, and no other engine was seen."""
+        return self.config.exclusive and not self.publisher.foreign_seen()
 
     def check_same_table(self) -> None:
         """Check, outside the lock, that this is still the table that was opened.
@@ -214,6 +220,25 @@ class WriterContext:
             + "): nothing was published; open the table again and write the data again",
             table=self.base,
         )
+
+
+    def check_counts(self, timeline: ActiveTimeline) -> None:
+        """Check under the lock that no other engine gave the partitions of this table bucket counts of their
+        own, where it was made with one count. Raises ``Invalid``.
+
+        That leaves a file, and an instant that replaces file groups. So the file is looked for after such an
+        instant; and at first, and where some may have been archived since, unless the table is exclusive.
+        """
+        if self.look_for_keys is not None or self.config.uses_rings or self.config.bucket_rules is not None:
+            return
+        seen, self.counts_seen = self.counts_seen, None
+        if seen is None or not timeline.has(seen.newest_completed):
+            unknown = not self.config.exclusive
+        else:
+            unknown = any(f".{REPLACECOMMIT}" in name for name in timeline.since(seen))
+        if unknown:
+            check_without_rules(self.seams.storage)
+        self.counts_seen = timeline
 
 
 def open_context(

@@ -44,7 +44,7 @@ from mainstem.formats.vectors import taken
 from mainstem.layout.key_index import GroupOfKey
 from mainstem.layout.keys import KeyColumns
 from mainstem.merge.fold import fold, positions
-from mainstem.merge.log_entries import DataRows
+from mainstem.merge.log_entries import DataRows, deleted_rows
 from mainstem.storage.protocol import drop
 from mainstem.storage.swaps import has_swaps
 from mainstem.timeline.commit_metadata import NewKeysStat, WriteStat
@@ -105,6 +105,8 @@ class MovingAppender(PlacingAppender):
     """Writes rows to the file groups of their keys, which move with their partition; see above."""
 
     follows_updates = True
+    # A key that was deleted counts as a new one here: its old row may lie in the very base file.
+    fills_alone = False
     keeps_batches = False
 
     def _begin(self, task: str) -> None:
@@ -151,12 +153,6 @@ class MovingAppender(PlacingAppender):
                 table=self._spec.base,
                 instant=self._spec.instant,
             )
-        if self._spec.operation == MERGE_ROWS and slab.deleted is not None:
-            raise Unsupported(
-                "deletes beside other rows in one commit where keys move with their partition: write them in"
-                " two, the deletes alone (a MERGE without, and a DELETE)",
-                table=self._spec.base,
-            )
         self.torn = True  # until the whole batch is held
         count = slab.rows.num_rows
         files = [""] * len(slab.places)
@@ -185,6 +181,7 @@ class MovingAppender(PlacingAppender):
         else:
             schema = with_marks(schema, [table for table, _ in self._held])
         rows = pa.concat_tables([schema.empty_table(), *(project_to(t, schema) for t, _ in self._held)])
+        self._check_actions(rows)
         once = self._once(rows, [order for _, order in self._held])
         puts, deletes = (part.select(stored.names) for part in once)
         self._puts = _Keys(puts, _texts(puts), _LOST)
@@ -197,6 +194,25 @@ class MovingAppender(PlacingAppender):
         inserted = np.isin(self._puts.fate, _INSERTED)
         self._insert(pc.unique(puts.column(_PARTITION).filter(pa.array(inserted))).to_pylist())
         self.torn = False
+
+    def _check_actions(self, rows: pa.Table) -> None:
+        """A ``MERGE`` may delete a row of one partition and insert one of the same key into another. Under
+        this index they are one key, and their ordering values would say whether the row is there or not."""
+        gone = deleted_rows(rows, self._spec.rules) if self._spec.operation == MERGE_ROWS else None
+        if gone is None:
+            return
+        texts, mask = _texts(rows), pa.array(gone)
+        written = texts.filter(pc.invert(mask))
+        both = pc.and_(mask, pc.is_in(texts, value_set=written))
+        if pc.any(both).as_py():
+            self.torn = False
+            raise Unsupported(
+                f"the record key {texts.filter(both)[0].as_py()!r} is deleted in one partition and written in"
+                " another by one commit, where keys move with their partition: leave the delete out, the key"
+                " moves by itself, or write them in two (a MERGE without, and a DELETE)",
+                table=self._spec.base,
+                instant=self._spec.instant,
+            )
 
     def _once(self, rows: pa.Table, orders: list[np.ndarray]) -> tuple[pa.Table, pa.Table]:
         """The rows that count, and the deletes that do, of keys that stand once."""

@@ -51,6 +51,7 @@ class PlacingOverwriter(PlacingAppender):
 
     follows_updates = True
     follows_since_begin = True
+    fills_alone = False
     keeps_batches = False
 
     def _begin(self, task: str) -> None:

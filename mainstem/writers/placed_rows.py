@@ -3,8 +3,8 @@
 Before rows are written, an index tells where their keys live (``KeyPlaces``). Rows of known keys are
 appended to log files of their file groups, as ever. Rows of keys that lie nowhere yet are held until
 ``finish``, merged by the table's rules and written as base files of new file groups, as Java's writers of
-such tables expect it: they look for keys in base files only. Where a record index tells them, small file
-groups are filled up first, by log files of new keys alone.
+such tables expect it: they look for keys in base files only. Where a record index tells them, or no other
+engine writes, small file groups are filled up first, by log files of new keys alone.
 
 Another writer may place such a key first. The commit finds that (``keys_placed_meanwhile``), and ``give_way``
 moves the rows to where the key lives now: they are taken out of the new base file, which nobody has seen, and
@@ -48,7 +48,7 @@ from mainstem.truetime.seams import Randomness
 from mainstem.writers.append import BucketAppender, OpenLog
 from mainstem.writers.bulk_insert import BaseFileStat, BulkInserter
 from mainstem.writers.encode_rows import BucketEncoder, Place, Placed, Slab
-from mainstem.writers.file_sizes import rows_per_file
+from mainstem.writers.file_sizes import room_for, rows_per_file
 from mainstem.writers.fit_rows import marked, with_marks
 from mainstem.writers.row_order import stable_order
 from mainstem.writers.write_spec import DELETES, WriteSpec
@@ -78,8 +78,9 @@ class KeyPlaces(Protocol):
         ``partition``: where to look, None for the whole table."""
         ...
 
-    def to_fill(self, partition: str) -> GroupOfKey | None:
-        """A small file group that takes new keys in log files; None: put them into a new one."""
+    def to_fill(self, partition: str, room: int, *, alone: bool) -> GroupOfKey | None:
+        """A small file group of at most ``room`` bytes that takes new keys in log files; None: put them into
+        a new one. ``alone``: also without a record index, where only mainstem writes."""
         ...
 
     def keys_of(self, partition: str, path: str) -> Iterator[pa.Array]:
@@ -233,6 +234,8 @@ class PlacingAppender(BulkInserter):
     follows_updates = False
     #: whether everything counts that completed since its instant was requested, whatever was seen
     follows_since_begin = False
+    #: whether it fills up file groups without a record index, where only mainstem writes
+    fills_alone = True
     #: whether batches are kept for ``place_again``
     keeps_batches = True
 
@@ -360,7 +363,8 @@ class PlacingAppender(BulkInserter):
         self.torn = True  # until all base files are written
         for fresh in self._fresh:
             if fresh.stat is None:
-                small = self.places.to_fill(fresh.partition)
+                room = room_for(self._spec.layout, fresh.rows)
+                small = self.places.to_fill(fresh.partition, room, alone=self.fills_alone)
                 if small is None:
                     fresh.stat = self._put_fresh(fresh.partition, fresh.rows)
                 else:

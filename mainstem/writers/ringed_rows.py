@@ -1,15 +1,17 @@
 """Appends rows under consistent hashing, and appends them anew where their file groups were split or merged.
 
-Batches are kept up to 128 MiB, as on tables without buckets (``placed_rows``), until the commit.
+Batches are kept up to 128 MiB, as on tables without buckets (``placed_rows``), until the commit. Where they
+are not, what the files hold is routed anew, under another instant (``routed_anew``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import pyarrow as pa
 
+from mainstem.formats.log_file import LogBlock
 from mainstem.layout.stored_rings import Rings
 from mainstem.storage.protocol import Storage
 from mainstem.storage.swaps import has_swaps
@@ -32,6 +34,8 @@ class RingAppender(BucketAppender):
     ) -> None:
         super().__init__(storage, spec, token, known_buckets, known_partitions, surely_alive)
         self._kept = Kept()
+        #: rows came that were not kept
+        self._routed = False
         #: later log files have greater versions than those that were taken back
         self._passed = 0
 
@@ -41,6 +45,11 @@ class RingAppender(BucketAppender):
             self._kept.add(self._spec, batch, deleted)
         return count
 
+    def write_routed(self, blocks: Iterable[tuple[str, LogBlock]]) -> None:
+        """As any appender does; the rows are not kept."""
+        self._routed = True
+        super().write_routed(blocks)
+
     def _open_log(self, partition: str, bucket: int) -> OpenLog:
         self._versions.setdefault((partition, bucket), self._passed)
         return super()._open_log(partition, bucket)
@@ -48,7 +57,8 @@ class RingAppender(BucketAppender):
     @property
     def can_append_again(self) -> bool:
         """Whether this transaction is small enough, and none of its files may come back (as after a put)."""
-        return self._kept.whole and not (has_swaps(self._storage) and self._closed)
+        late = has_swaps(self._storage) and self._closed
+        return self._kept.whole and not self._routed and not late
 
     def append_again(self) -> None:
         """Goes by the rings as they are now, and writes all rows by them, in their order.

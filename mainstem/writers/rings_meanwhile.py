@@ -3,8 +3,9 @@
 A clustering splits and merges file groups: what is written to a replaced one is lost. A commit looks at what
 replaced file groups since its instant was requested (its rings were read later), and at plans that will,
 outside the lock and again under it. A plan of ours is taken back, since a writer comes first; rows whose file
-groups were replaced are appended anew by the rings as they are now (``ringed_rows``). A plan of another
-engine stands: nothing of the transaction is visible then, and its rows are to be written again.
+groups were replaced are appended anew by the rings as they are now (``ringed_rows``), or, where tasks wrote
+them, routed anew under another instant (``routed_anew``). A plan of another engine stands: nothing of the
+transaction is visible then, and its rows are to be written again.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Routes rows that are written already by another bucket count: what their log files or staged files hold is
-read back and encoded again, for the buckets in which their keys live now (``services.resizing``).
+"""Routes rows that are written already by another bucket count, or by older rings: what their log files or
+staged files hold is read back and encoded again, for the buckets in which their keys live now
+(``services.resizing``, ``rings_meanwhile``).
 
 Rows keep their order, block by block, and deletes their ordering values. One block is in memory at a time.
 """
@@ -17,6 +18,7 @@ from mainstem.formats.log_file import BlockKind, LogBlock, delete_block, read_bl
 from mainstem.formats.schema_resolution import project_to
 from mainstem.formats.vectors import taken
 from mainstem.layout.buckets import bucket_ids
+from mainstem.layout.hash_rings import ring_hashes
 from mainstem.storage import maps, paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.commit_metadata import WriteStat
@@ -102,7 +104,11 @@ def _placed(
 ) -> tuple[list[Place], list[int], pa.Array]:
     """Places, bounds and order of rows with these keys, sorted by bucket."""
     spec = encoder.spec
-    buckets = bucket_ids(keys, buckets=spec.buckets, hash_fields=spec.hash_fields, parts=None)
+    if encoder.rings is not None:
+        hashes = ring_hashes(keys, hash_fields=spec.hash_fields, parts=None)
+        buckets, _ = encoder.rings.find(hashes, np.zeros(len(keys), np.int64), [partition])
+    else:
+        buckets = bucket_ids(keys, buckets=spec.buckets, hash_fields=spec.hash_fields, parts=None)
     order = stable_order(buckets.astype(np.int64))
     numbers, starts = np.unique(buckets[order], return_index=True)
     places: list[Place] = [(partition, number) for number in numbers.tolist()]

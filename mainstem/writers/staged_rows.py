@@ -10,8 +10,8 @@ each bucket's blocks from the staged files into its log file, replacing the stam
   add_staged   line and file are checked -> per bucket: partition metafile, marker, log file, blocks
                in the order of the lines
 
-On a table without buckets the file holds plain rows (``unplaced_rows``), and the commit looks where their
-keys live. There are no stamped blocks then.
+On a table without buckets, and under consistent hashing, the file holds plain rows (``unplaced_rows``), and
+the commit puts them where their keys live by then. There are no stamped blocks then.
 
 A line may take another's place (``instead``): the worker learnt meanwhile that some of its rows do not count.
 It does so only among lines that are added together. If they are not, the other line was committed before, by
@@ -186,13 +186,7 @@ def staging_spec(storage: Storage, random: Randomness, spec: WriteSpec, schema: 
             " use upsert or insert",
             table=spec.base,
         )
-    if spec.rings is not None:
-        raise Unsupported(
-            "rows of a table under consistent hashing cannot be staged: its file groups may be split or"
-            " merged before their commit. Write it with mainstem from Python or Spark, or with Hudi's Flink",
-            table=spec.base,
-        )
-    if spec.block_format != "avro" and not spec.placed_at_commit:
+    if spec.block_format != "avro" and not spec.staged_as_rows:
         raise Unsupported(
             f"{BLOCK_FORMAT}={spec.block_format}: rows are staged before their commit's"
             " time is known, which can be put into avro blocks later and not into compressed ones; set it"
@@ -283,7 +277,7 @@ class Stager:
         """None if the stamp happens to be in the rows."""
         stamp = _stamp(self._random)
         path = paths.staged_file(self._sink, stamp)
-        if self._spec.placed_at_commit:
+        if self._spec.staged_as_rows:
             segment, data = segment_of(self._encoder, batch, deleted)
             self._put(path, data)
             return self._committable(stamp, order, segments=(segment,))
@@ -486,7 +480,7 @@ def in_order(
             )
         if one.stamp in seen:
             raise Invalid(f"staged rows ({one.path}) are given twice; nothing was committed", table=spec.base)
-        if bool(one.segments) != spec.placed_at_commit:
+        if bool(one.segments) != spec.staged_as_rows:
             raise Invalid(f"staged rows ({one.path}) are of a table of another kind", table=spec.base)
         if (one.operation == DELETE) != (spec.operation == DELETE):
             raise Invalid(

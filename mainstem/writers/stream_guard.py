@@ -22,8 +22,8 @@ from mainstem.lsm_archive.reader import Archive
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline, load_timeline
-from mainstem.timeline.commit_metadata import STREAM_KEY, decode_commit
-from mainstem.timeline.instant import COMMIT, DELTACOMMIT, REPLACECOMMIT
+from mainstem.timeline.commit_metadata import STREAM_KEY, CommitMetadata, decode_commit
+from mainstem.timeline.instant import COMMIT, DELTACOMMIT, REPLACECOMMIT, Instant
 from mainstem.timeline.restore_records import shown_timeline
 from mainstem.writers.stream_guard_notes import Note, Notes
 from mainstem.writers.write_ordinals import stream_folder
@@ -228,6 +228,32 @@ class GuardIndex:
                 return gone + [n for n in notes if n.batch_id < note.batch_id]
             gone.append(note)
         return gone
+
+
+def commits_of_batch(
+    storage: Storage, timeline: ActiveTimeline, identifier: str, batch_id: int
+) -> Iterator[tuple[Instant, CommitMetadata]]:
+    """The completed instants on the active timeline that hold writes of a micro-batch, the newest first.
+
+    Looks no further than to an older batch of the stream."""
+    for instant in reversed(timeline.completed):
+        if instant.action not in _WRITES:
+            continue
+        path = paths.timeline_file(instant.file_name)
+        try:
+            data = storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
+        except FileNotFoundError:
+            continue  # archived or taken back since
+        commit = decode_commit(data, path=path)
+        batches = [
+            fact.batch_id
+            for fact in _facts(instant.requested, commit.extra, path)
+            if fact.identifier == identifier
+        ]
+        if batch_id in batches:
+            yield instant, commit
+        elif batches and max(batches) < batch_id:
+            return
 
 
 def _facts(instant: str, extra: dict[str, str], path: str) -> tuple[_Fact, ...]:

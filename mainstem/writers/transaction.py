@@ -91,6 +91,7 @@ from mainstem.writers.rows_in import Rows, RowStream, rows_in, without_index
 from mainstem.writers.stream_guard import GUARD_KEY, StreamGuard
 from mainstem.writers.transaction_schema import (
     Moved,
+    asked,
     declare,
     follow,
     newer_schema,
@@ -130,6 +131,10 @@ class FoundCommitted:
     """A decision: ``instant`` has committed this micro-batch already."""
 
     instant: str
+
+
+class _Divided(Exception):
+    """File groups with files of this transaction were split or merged: its rows are to be routed anew."""
 
 
 class _PassedBy(Exception):
@@ -187,6 +192,7 @@ class Transaction:
         self._appender: BucketAppender | None = None
         self._task_stats: list[WriteStat] = []
         self._task_rows = 0
+        self._evolves = False
         #: files in which tasks handed their rows over
         self._handed: list[str] = []
         #: tasks wrote files, of which some may belong to attempts that do not count
@@ -438,7 +444,7 @@ class Transaction:
             with self._turns.step("add_staged"), self._refusals():
                 every = [staged_rows.parse_line(line, source=source) for line in lines if line.strip()]
                 found = staged_rows.counting(every)
-                if not self._spec.placed_at_commit:
+                if not self._spec.staged_as_rows:
                     return staged_rows.append(
                         seams, self._spec, self._opened(), found, schema_seen, self._every_buckets
                     )
@@ -540,6 +546,17 @@ class Transaction:
             self._turns.check_open(self.instant)
             self._adopt(declare(self._spec, schema))
 
+    def evolve(self, columns: pa.Schema) -> None:
+        """Add columns, or widen them to the types given; committed even if no rows are written.
+
+        Raises ``Invalid`` for a column that cannot become what is asked for.
+        """
+        with self._turns.held:
+            self._turns.check_open(self.instant)
+            before = self._spec.user_schema
+            self._adopt(asked(self._spec, columns))
+            self._evolves |= self._spec.user_schema != before
+
     def name_partitions(self, partitions: Iterable[str]) -> None:
         """Which partitions a ``delete_partition`` empties, as paths below the table.
 
@@ -611,7 +628,10 @@ class Transaction:
                 except MainstemError as error:
                     self._turns.in_doubt = False
                     if isinstance(error, RolledBack):
-                        self._ctx.check_same_table()  # raises ``TableReplaced`` if its table is gone
+                        try:
+                            self._ctx.check_same_table()  # raises ``TableReplaced`` if its table is gone
+                        except OSError:  # not known: a later writer sweeps its files
+                            raise error from None
                         self._leave_nothing()
                     raise
         if self._ctx.after_commit is not None and outcome.status == COMMITTED and self._seen is not None:
@@ -652,6 +672,9 @@ class Transaction:
             if self._again:
                 raise
             return self._made_again(passed)
+        except _Divided:
+            self._settle([])  # files of an object store are read by their names
+            return self._routed_anew(self._files(), self._spec.buckets)
 
     def _commit_once(self) -> Outcome:
         ctx = self._ctx
@@ -674,7 +697,7 @@ class Transaction:
             # With a guard, the other write may be this very micro-batch; the look under the lock tells.
             if other is not None and self._guard is None:
                 self._overtaken(other, stats)
-        if not stats:
+        if not stats and not self._evolves:
             self._settle([])
             quietly_discard(ctx, self.instant)
             return self._end(Outcome(EMPTY))
@@ -715,7 +738,10 @@ class Transaction:
             self._move_rows(appender)
         if self._spec.rings is not None:
             self._follow_rings(appender)
-        stats = [*self._task_stats, *(appender.finish() if appender else [])]
+        return self._files()
+
+    def _files(self) -> list[WriteStat]:
+        stats = [*self._task_stats, *(self._appender.finish() if self._appender else [])]
         return [s for s in stats if s.blocks]
 
     def _move_rows(self, appender: PlacingAppender) -> None:
@@ -746,9 +772,12 @@ class Transaction:
             if replaced.passes and left:
                 continue  # planned since, or another writer takes it back
             mine = appender if isinstance(appender, RingAppender) and not self._task_stats else None
-            if mine is None or not (replaced.again and left and mine.can_append_again):
+            if mine is not None and replaced.again and left and mine.can_append_again:
+                mine.append_again()
+            elif replaced.again and self._spec.operation not in OF_BASE_FILES:
+                raise _Divided
+            else:
                 self._lose_rows(replaced)
-            mine.append_again()
 
     def _groups_written(self) -> frozenset[GroupOfKey]:
         """Under consistent hashing: the file groups that have files of this transaction by now."""
@@ -903,13 +932,13 @@ class Transaction:
             roll_back_failed_writes(ctx, if_due=True)
 
     def _routed_anew(self, stats: list[WriteStat], buckets: int) -> Outcome:
-        """The outcome of the same rows in a transaction that begins now, by the bucket count of now.
+        """The outcome of the same rows in a transaction that begins now, by the bucket count or rings of now.
 
         This instant is undone before that one is published, so nobody sees its rows twice; if the process
         dies in between, both are rolled back. A new instant, since a late request to a store might bring a
         file of the old one back.
         """
-        _log.info("%s of %s goes to %d buckets", self.instant, self._ctx.base, buckets)
+        _log.info("%s of %s is routed anew", self.instant, self._ctx.base)
         later = self._later = self._written_anew(stats, buckets)
         self._undo_own()
         self._ctx.heartbeats.stop(self.instant)
@@ -1074,6 +1103,7 @@ class Transaction:
         if rollback is not None:
             raise self._undone(f"rollback {rollback} of this transaction is under way;")
         ctx.reread_config(section)
+        ctx.check_counts(timeline)
         self._alone = timeline.newest_completed == self._spec.planned_on
         if self._guard is not None:
             earlier = ctx.guards.committed(self._guard, timeline)

@@ -15,9 +15,15 @@ from types import MappingProxyType
 
 import pyarrow as pa
 
-from mainstem.errors import Unsupported
-from mainstem.formats.avro_schema import arrow_to_avro, avro_to_arrow
-from mainstem.layout.schema_evolution import declared_fields, evolved, merged_fields, needed_fields
+from mainstem.errors import Invalid, Unsupported
+from mainstem.formats.avro_schema import META_FIELDS, arrow_to_avro, avro_to_arrow
+from mainstem.layout.schema_evolution import (
+    asked_fields,
+    declared_fields,
+    evolved,
+    merged_fields,
+    needed_fields,
+)
 from mainstem.layout.schema_fit import arrow_user_schema, log_schema
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.options.tables import COLUMN_DROP
@@ -67,6 +73,16 @@ def declare(spec: WriteSpec, schema: pa.Schema) -> WriteSpec:
     fixed = {*spec.keys.needed_columns, *spec.ordering, *spec.never_widened}
     ours = arrow_user_schema(spec.user_schema)
     fields = declared_fields(ours, stored, fixed=fixed, whole=spec.whole_numbers, fill=spec.fill_missing)
+    return with_schema(spec, evolved(spec.user_schema, fields, spec.table_name)) if fields else spec
+
+
+def asked(spec: WriteSpec, columns: pa.Schema) -> WriteSpec:
+    """The spec with a schema that has these columns, in these types. Raises ``Invalid`` if it cannot."""
+    if own := [name for name in columns.names if name in META_FIELDS]:
+        raise Invalid(f"{', '.join(own)}: columns of Hudi's own")
+    stored = avro_to_arrow(arrow_to_avro(columns, table_name=spec.table_name, meta_fields=False))
+    fixed = {*spec.keys.needed_columns, *spec.ordering, *spec.never_widened, *spec.whole_numbers}
+    fields = asked_fields(arrow_user_schema(spec.user_schema), stored, fixed=fixed)
     return with_schema(spec, evolved(spec.user_schema, fields, spec.table_name)) if fields else spec
 
 

@@ -92,6 +92,12 @@ class WriteSpec:
         return self.buckets == 0
 
     @property
+    def staged_as_rows(self) -> bool:
+        """Rows that are staged wait as rows: their file groups may be others by the commit. So it is without
+        buckets, and where buckets are split and merged."""
+        return self.placed_at_commit or self.rings is not None
+
+    @property
     def base(self) -> str:
         """The table's path or URL, for messages."""
         return self.location.base

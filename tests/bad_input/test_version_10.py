@@ -37,6 +37,7 @@ WRITES: dict[str, Write] = {
     "insert_overwrite_table": lambda t: t.insert_overwrite_table(ROWS),
     "delete_partition": lambda t: t.delete_partition("rome"),
     "truncate": lambda t: t.truncate(),
+    "evolve": lambda t: t.evolve(pa.schema([("tip", pa.float64())])),
     "delete": lambda t: t.delete({"id": pa.array([1], pa.int32()), "city": ["rome"]}),
     "update_columns": lambda t: t.update_columns({"id": [1], "city": ["rome"], "ts": [9], "name": ["y"]}),
     "staging_spec": lambda t: t.staging_spec(ROWS.schema),

@@ -176,6 +176,7 @@ class Place:
 SOURCES = {"python-0": 0, "python-1": 1, "spark-0": 2, "spark-1": 3, "flink-0": 4, "flink-1": 5}
 #: rows in one batch of a source
 BATCH_ROWS = {"python": 40, "spark": 40}
+_CHANGES = {"editor": "edit", "clusterer": "cluster", "resizer": "resize"}
 _SERVICE_S = {"compact": "700ms", "clean": "900ms", "archive": "1100ms"}
 
 
@@ -206,9 +207,10 @@ def spark_writer(place: Place, name: str, properties: dict) -> Actor:
     return Actor(name, "spark", command, place.log(name), ends, parts=("java", "client"))
 
 
-def flink_writer(place: Place, name: str, properties: dict) -> Actor:
+def flink_writer(place: Place, name: str, properties: dict, index: str) -> Actor:
     """A Flink SQL job with its cluster in one process, and its Python workers."""
     given = {
+        "index": index,
         "source": SOURCES[name], "sink": flink_sink(name), "path": place.url, "options": properties,
         "journal": str(place.journal(name)), "stop": str(place.stop), "rate": 40, "memory": "768m",
         "checkpoint": str(place.folder / f"checkpoint-{name}"), "checkpoint_ms": 1000,
@@ -231,6 +233,17 @@ def indexer(place: Place, name: str, properties: dict, seed: int) -> Actor:
     }  # fmt: skip
     kind = name.partition("-")[0]
     command = ["-m", "tests.chaos.indexer", json.dumps(given)]
+    return Actor(name, kind, command, place.log(name), is_writer=False)
+
+
+def changer(place: Place, name: str, properties: dict, seed: int) -> Actor:
+    """A process that edits rows of a partition of its kind, clusters the table or resizes it."""
+    kind, _, number = name.partition("-")
+    given = {
+        "path": place.url, "properties": properties, "journal": str(place.journal(name)), "seed": seed,
+        "does": _CHANGES[kind], "source": int(number or 0),
+    }  # fmt: skip
+    command = ["-m", "tests.chaos.changer", json.dumps(given)]
     return Actor(name, kind, command, place.log(name), is_writer=False)
 
 

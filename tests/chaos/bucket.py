@@ -115,9 +115,11 @@ class Bucket:
                 there.add(file)
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_bytes(obstore.get(self._watched, found["path"]).bytes())
-        for file in folder.rglob("*"):
+        for file in sorted(folder.rglob("*"), reverse=True):  # what lies in a folder comes before it
             if file.is_file() and file not in there:
                 file.unlink()
+            elif file.is_dir() and not any(file.iterdir()):
+                file.rmdir()  # a store has no empty folders
 
 
 class BucketObserver(Observer):

@@ -11,7 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.errors import CorruptTable
+from mainstem.services.resizing import RESIZE
 from tests.chaos.actors import BATCH_ROWS, SOURCES, flink_sink
+from tests.chaos.changer import EDIT, edited
 from tests.chaos.indexer import KINDS, build
 from tests.chaos.rows import as_tuples, newest
 from tests.hudi_rs.reading import read as read_with_hudi_rs
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
 TOLD = {"LeaseLost", "RolledBack", "LockUnavailable", "Unavailable"}
 #: ... on a store, too: a reply that was lost, and nobody answered the question how it ended
 TOLD_OF_A_STORE = TOLD | {"OutcomeUnknown"}
+#: ... who changes a table: others do the same just now
+_OF_CHANGES = {"Invalid", "KeyTaken"}
+#: what commits of services call themselves
+_OF_SERVICES = {"COMPACT", "CLUSTER", "LOG_COMPACT", RESIZE.upper()}
 #: in a store these wait for a day before they are swept
 _WAITING = ("own file probe-", "own file long/")
 _SHOWN = 5
@@ -42,6 +48,7 @@ class Score:
     told: Counter = field(default_factory=Counter)
     actions: Counter = field(default_factory=Counter)
     indexes: Counter = field(default_factory=Counter)
+    changes: Counter = field(default_factory=Counter)
     requests: Counter = field(default_factory=Counter)
     overtaken: int = 0
     fenced: int = 0
@@ -58,6 +65,7 @@ class Score:
             "commits: " + _listed(self.commits),
             "services: " + _listed(Counter({k: v for k, v in self.actions.items() if k != "deltacommit"})),
             f"faults ({self.faults.total()}): " + _listed(self.faults),
+            *([f"changes: {_listed(self.changes)}"] if self.changes else []),
             *([f"indexes: {_listed(self.indexes)}; {self.filters} filters"] if self.filters else []),
             "starts: " + _listed(self.starts),
             f"lock holders overtaken: {self.overtaken}; attempts fenced: {self.fenced};"
@@ -93,6 +101,9 @@ def check(run: Harness) -> Score:
         _errors(run, name, score, _told(run) | {"Invalid"})
         did = Counter(f"{line['did']} {line['kind']}" for line in entries(run.place.journal(name)))
         score.indexes += did
+    for name in run.changers:
+        _errors(run, name, score, _told(run) | _OF_CHANGES)
+        score.changes += Counter(line["did"] for line in entries(run.place.journal(name)))
     for name in run.readers:
         _errors(run, name, score, _told(run) | {"OSError"})  # what a store does not answer
         score.wrong += [f"{name} saw {line['wrong']}" for line in entries(run.place.journal(name))]
@@ -118,9 +129,13 @@ def _journals(run: Harness, commits: list[table_files.Commit], score: Score) -> 
     for commit in commits:
         if commit.guard is not None:
             visible[commit.guard].append(commit)
-    services = score.actions["commit"]
-    if unnamed := sum(commit.guard is None for commit in commits) - services:
-        score.wrong.append(f"{unnamed} commits of nobody")
+    known = {requested for requested, *_ in _edits(run)}
+    nobody = [
+        commit
+        for commit in commits
+        if commit.guard is None and commit.requested not in known and commit.operation not in _OF_SERVICES
+    ]
+    score.wrong += [f"{commit.requested} is of nobody: {commit.operation}" for commit in nobody]
     score.wrong += [f"{guard} was committed {len(of)} times" for guard, of in visible.items() if len(of) > 1]
     sent: dict[int, list[tuple[int, int]]] = {}
     reported = set()
@@ -147,6 +162,15 @@ def _journals(run: Harness, commits: list[table_files.Commit], score: Score) -> 
             score.wrong += _told_right(guard, line, visible.get(guard, []))
     score.wrong += [f"{guard} is visible and nobody was told" for guard in sorted(set(visible) - reported)]
     return sent
+
+
+def _edits(run: Harness) -> list[tuple[str, str, int, int]]:
+    """Requested and completion time, editor and turn of every edit that is visible."""
+    found = []
+    for (requested, completion, _), record in table_files.completed(run.place.table).items():
+        if edit := (record.get("extraMetadata") or {}).get(EDIT):
+            found.append((requested, completion, *json.loads(edit)))
+    return found
 
 
 def _numbered(sink: str, guards: set[tuple]) -> list[str]:
@@ -204,9 +228,17 @@ def _times(base) -> list[str]:
 
 def _cells(run: Harness, sent: dict, score: Score) -> None:
     """The table is what the sources' committed batches make, in every cell, for two readers."""
-    expected = newest(sent)
+    edits = _edits(run)
+    expected = newest(sent) | edited(edits)
+    done = {(source, turn) for *_, source, turn in edits}
+    times = Counter(edit[2:] for edit in edits)
+    score.wrong += [f"{edit} is visible {number} times" for edit, number in times.items() if number > 1]
+    for name in run.changers:
+        told = [line["turn"] for line in entries(run.place.journal(name)) if line["instant"]]
+        lost = [turn for turn in told if (int(name.partition("-")[2]), turn) not in done]
+        score.wrong += [f"{name} was told of turns {lost}, which are on no timeline"] if lost else []
     _compare("mainstem", as_tuples(run.open().scan().to_arrow()), expected, score)
-    if run.bucket is not None:
+    if run.bucket is not None or run.changers:
         run.open().compact()  # hudi-rs sees no file group without a base file, and a short run leaves some
     theirs, error = read_with_hudi_rs(run.files())
     if theirs is None:

@@ -19,6 +19,7 @@ from mainstem.options.locks import EXPLICIT
 from tests.chaos.actors import (
     Actor,
     Place,
+    changer,
     flink_writer,
     indexer,
     python_writer,
@@ -40,6 +41,9 @@ FLINK = ("flink-0", "flink-1")
 SERVICES = ("compact", "clean", "archive")
 INDEXERS = ("indexer-0", "indexer-1", "dropper")
 READERS = ("reader-0",)
+CHANGERS = ("editor-0", "editor-1", "clusterer", "resizer")
+#: what tells where keys are; a table of the second has no buckets
+KINDS = ("BUCKET", "SIMPLE")
 _LOOK_S = 0.05
 _ANSWER_S = 0.5
 _START_S = 600.0
@@ -92,7 +96,15 @@ class Harness:
         self, ensemble: ZooKeeperEnsemble | None, folder: Path, *, seed: int, session_s: float,
         writers: Sequence[str], services: Sequence[str] = SERVICES, sabotage: Mapping[str, str] | None = None,
         indexers: Sequence[str] = (), readers: Sequence[str] = (), bucket: Bucket | None = None,
+        changers: Sequence[str] = (), index: str = KINDS[0],
     ) -> None:  # fmt: skip
+        self.index = index
+        left_out = set() if index == "BUCKET" else {"resizer"}
+        if left_out and bucket is not None:
+            # There a clustering ends transactions whose files are put (``writers.placed_rows``), and where
+            # another follows at once, every time.
+            left_out.add("clusterer")
+        self.changers = tuple(name for name in changers if name not in left_out)
         self.ensemble, self.session_s, self.bucket = ensemble, session_s, bucket
         self.place = Place(folder, None if bucket is None else bucket.url)
         self.seed, self.sabotage = seed, dict(sabotage or {})
@@ -123,7 +135,7 @@ class Harness:
         """The table of the run, which carries its lock."""
         bucket = self.bucket
         create_table(
-            self.place.url, self.ensemble, self.lock, metadata=bool(self.indexers),
+            self.place.url, self.ensemble, self.lock, metadata=bool(self.indexers), index=self.index,
             more={} if bucket is None else {**bucket.direct, **bucket.properties()},
         )  # fmt: skip
 
@@ -158,12 +170,14 @@ class Harness:
             if name in SPARK:
                 cast.append(spark_writer(self.place, name, properties))
             elif name in FLINK:
-                cast.append(flink_writer(self.place, name, properties))
+                cast.append(flink_writer(self.place, name, properties, self.index))
             else:
                 spoiled = self.sabotage.get(name, "")
                 cast.append(python_writer(self.place, name, properties, spoiled))
         for number, name in enumerate(self.indexers):
             cast.append(indexer(self.place, name, properties, self.seed + number))
+        for number, name in enumerate(self.changers):
+            cast.append(changer(self.place, name, properties, self.seed + number))
         cast += [reader(self.place, name, properties) for name in self.readers]
         return cast + [service(self.place, name, {**properties, **SERVICE_OPTIONS}) for name in services]
 
@@ -312,7 +326,7 @@ class Harness:
 
 def create_table(
     place: Path | str, ensemble: ZooKeeperEnsemble | None, lock: str, *, metadata: bool = False,
-    more: Mapping[str, object] = MappingProxyType({}),
+    index: str = KINDS[0], more: Mapping[str, object] = MappingProxyType({}),
 ) -> mainstem.Table:  # fmt: skip
     """The table of a run, which carries its lock: ZooKeeper's, or without an ensemble its place's own."""
     base_path, _, key = lock.rpartition("/")
@@ -323,8 +337,10 @@ def create_table(
         "hoodie.write.lock.zookeeper.lock_key": key,
     }  # fmt: skip
     return mainstem.create_table(
-        place, SCHEMA, record_key="id", ordering="ts", partition_by="city", buckets=2,
+        place, SCHEMA, record_key="id", ordering="ts", partition_by="city",
+        buckets=2 if index == "BUCKET" else None,
         properties={
+            "hoodie.index.type": index,
             "hoodie.mainstem.exclusive": True,
             "hoodie.mainstem.fsync": False,
             "hoodie.metadata.enable": metadata,

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from tests.chaos.bucket import LOCKS, Bucket
 from tests.chaos.checks import Score, check
-from tests.chaos.harness import FLINK, INDEXERS, PYTHON, READERS, SPARK, Harness
+from tests.chaos.harness import CHANGERS, FLINK, INDEXERS, KINDS, PYTHON, READERS, SPARK, Harness
 from tests.chaos.python_writer import SABOTAGE
 from tests.servers.zookeeper_ensemble import ZooKeeperEnsemble
 
@@ -40,6 +40,9 @@ def main() -> int:
     parser.add_argument("--without", default="", help="writers to leave out, for instance spark-1,python-0")
     parser.add_argument("--sabotage", choices=sorted(SABOTAGE), default="", help="what python-0 does wrong")
     parser.add_argument("--no-indexes", action="store_true", help="nobody builds indexes and drops them")
+    parser.add_argument("--no-changes", action="store_true", help="nobody overwrites, clusters or resizes")
+    of_seed = "of the table; default: odd seeds, and stores, have buckets"
+    parser.add_argument("--index", choices=KINDS, help=of_seed)
     parser.add_argument("--store", choices=["minio"], help="the table lies there, and not on the disk")
     parser.add_argument("--lock", choices=LOCKS, help="of a table in a store; default: by the seed")
     parser.add_argument("--keep", help="a folder for the table, journals and logs, which stays")
@@ -57,8 +60,9 @@ def main() -> int:
     writers = [name for name in (*PYTHON, *SPARK, *FLINK) if name not in left_out]
     sabotage = {PYTHON[0]: given.sabotage}
     lock = given.lock or LOCKS[seed % len(LOCKS)]
+    index = given.index or KINDS[0 if given.store else (seed + 1) % len(KINDS)]
     kind = f", MinIO, lock: {lock}" if given.store else ""
-    print(f"seed {seed}, {given.seconds:.0f} s{kind}, files in {folder}", flush=True)
+    print(f"seed {seed}, {given.seconds:.0f} s, index {index}{kind}, files in {folder}", flush=True)
     began = time.monotonic()
     with ExitStack() as servers:
         bucket = servers.enter_context(closing(Bucket(lock, seed))) if given.store else None
@@ -67,6 +71,7 @@ def main() -> int:
             servers.enter_context(ZooKeeperEnsemble()) if needed else None,
             folder, seed=seed, session_s=SESSION_S, writers=writers, sabotage=sabotage, bucket=bucket,
             indexers=() if given.no_indexes else INDEXERS, readers=READERS if given.store else (),
+            changers=() if given.no_changes else CHANGERS, index=index,
         )  # fmt: skip
         try:
             run.run(given.seconds)

@@ -276,6 +276,38 @@ def _spread(path: Path, **more: object) -> None:
     table.upsert(rows("both", 2, "012345"))
 
 
+def _merging(path: Path) -> None:
+    """Under consistent hashing, file groups that were split and are to be merged again."""
+    table = _written(path, 2, index=False, **RINGED)
+    table.compact()
+    assert table.cluster()
+    table.upsert(rows("old2-", 3, "0246"))
+
+
+def _dead_overwriter(path: Path, run: Run, make: Callable[[Path], object]) -> None:
+    """An overwrite died long ago, its files made, and nobody sees them."""
+    steps = _steps_of(run, "overwrite", make)
+    for kill_at in reversed(range(steps)):
+        make(path)
+        run("overwrite", path, kill_at)
+        settle_what_was_decided(path)
+        if not _overwritten(path):
+            table_files.age(path)
+            return
+        shutil.rmtree(path)
+    raise AssertionError("no step lies before the overwrite is visible")
+
+
+def _restorable_overwritten(path: Path) -> None:
+    """A savepoint, and after it an overwrite, writes on top of it and a compaction."""
+    table = _written(path, 2)
+    table.savepoint()
+    table.insert_overwrite(rows("gone", 0, "02"))
+    crash_worker.upsert(place(path))
+    table.compact()
+    table.upsert(rows("gone", 12, "4"))
+
+
 def _spread_placed(path: Path) -> None:
     """The same without buckets."""
     table = _placed(path)
@@ -313,6 +345,13 @@ def templates(run: Run) -> dict[str, tuple[str, Callable[[Path], object]]]:
         "upsert_first_ringed": ("upsert", lambda path: _ringed(path, 0)),
         "upsert_planned_ringed": ("upsert", lambda path: _ringed(path, planned=True)),
         "split_ringed": ("split", _ringed),
+        "merge_ringed": ("merge", _merging),
+        "insert_overwrite_ringed": ("overwrite", _ringed),
+        "roll_back_overwrite": ("roll_back", lambda path: _dead_overwriter(path, run, _spread)),
+        "roll_back_overwrite_placed": (
+            "roll_back", lambda path: _dead_overwriter(path, run, _spread_placed),
+        ),
+        "restore_overwritten": ("restore", _restorable_overwritten),
         "bulk_insert": ("bulk_insert", _written),
         "abort": ("abort", _written),
         "roll_back": ("roll_back", lambda path: _dead_writer(path, run)),

@@ -192,6 +192,12 @@ def reindex(path: str) -> None:
     serviced(path).reindex("column_stats")
 
 
+def merge(path: str) -> None:
+    """Put file groups together that were split when others were thought large."""
+    large = {"hoodie.parquet.max.file.size": "1000000000", "hoodie.bucket.index.min.num.buckets": "1"}
+    assert mainstem.open_table(path, {**PROPERTIES, **SERVICES, **large}).cluster()
+
+
 def clear_indexes(table: mainstem.Table) -> None:
     """Away with what a builder or a dropper left who died; a plan that was ended goes when any is created."""
     for index in table.indexes():
@@ -251,6 +257,7 @@ ACTIONS = {
     "roll_back": roll_back, "restore": restore, "recover": recover,
     "compact": lambda path: serviced(path).compact(),
     "cluster": lambda path: serviced(path).cluster(["value", "ts"], strategy="hilbert"),
+    "merge": merge,
     "split": lambda path: serviced(path).cluster(),
     "log_compact": lambda path: serviced(path).log_compact(),
     "clean": lambda path: serviced(path).clean(),

@@ -198,7 +198,7 @@ def test_the_command_tells_findings_as_text_and_as_json(
     table = made()
     assert main(["doctor", table.path]) == 0
     out = capsys.readouterr().out
-    assert "note: crossing write" in out and out.endswith("no findings, 2 notes\n")
+    assert "note: crossing write" in out and out.endswith("no findings, 4 notes\n")
     log_files(table)[0].unlink()
     assert main(["doctor", "--json", "--quiet", table.path]) == 1
     (told,) = map(json.loads, capsys.readouterr().out.splitlines())

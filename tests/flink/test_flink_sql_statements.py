@@ -235,7 +235,6 @@ def test_a_declaration_that_contradicts_the_table_is_refused(
     [
         ("hoodie.table.type", "COPY_ON_WRITE", "'MERGE_ON_READ' contradicts the table.*COPY_ON_WRITE"),
         ("hoodie.index.type", "BLOOM", "'BUCKET' contradicts the table.*BLOOM"),
-        ("hoodie.index.bucket.engine", "CONSISTENT_HASHING", "CONSISTENT_HASHING.*SIMPLE"),
         ("hoodie.table.version", "10", "version 10 .*can be read, but not written"),
     ],
 )
@@ -256,6 +255,14 @@ def test_what_a_declaration_leaves_open_comes_from_the_table(t, existing) -> Non
     assert "key id, partition city, 2 buckets" in text
 
 
+def test_a_table_under_consistent_hashing_is_not_written_as_one_of_fixed_buckets(t, existing) -> None:
+    properties = Path(existing) / ".hoodie/hoodie.properties"
+    properties.write_text(properties.read_text() + "hoodie.index.bucket.engine=CONSISTENT_HASHING\n")
+    with pytest.raises(Invalid, match=r"'SIMPLE' contradicts the table.*CONSISTENT_HASHING"):
+        declare(t, existing, columns=GOOD, more=", 'hoodie.index.bucket.engine' = 'SIMPLE'")
+        t.explain_sql("insert into t1 select uuid, age, cast(ts as timestamp(6)), name from sourceT")
+
+
 def test_columns_that_an_insert_would_set_to_null_must_be_declared(t, existing) -> None:
     declare(t, existing, columns="id string, moment timestamp(6), city string")
     with pytest.raises(Invalid, match="does not declare v"):
@@ -272,8 +279,6 @@ def test_columns_that_an_insert_would_set_to_null_must_be_declared(t, existing) 
         (", 'table.type' = 'COPY_ON_WRITE'", "'table.type' = 'MERGE_ON_READ'"),
         (", 'table.type' = 'MERGE_ON_READ'", "'index.type' = 'BUCKET'"),
         (", 'table.type' = 'MERGE_ON_READ', 'index.type' = 'FLINK_STATE'", "'index.type' = 'BUCKET', or"),
-        (", 'table.type' = 'MERGE_ON_READ', 'index.type' = 'BUCKET',"
-         " 'hoodie.index.bucket.engine' = 'CONSISTENT_HASHING'", "'hoodie.index.bucket.engine' = 'SIMPLE'"),
     ],
 )  # fmt: skip
 def test_tables_that_cannot_be_written_beside_others_name_the_option_to_set(t, path, options, words) -> None:
@@ -341,8 +346,8 @@ def test_an_endless_source_without_checkpoints_is_refused_and_leaves_nothing(
         ("insert overwrite t1 select * from sourceT", Unsupported, "INSERT OVERWRITE"),
         ("insert into t1 select uuid from sourceT", Invalid, "1 columns, the table declares 5"),
         ("insert into t1 (uuid, age) select uuid, name from sourceT", Invalid, "'age' is INT"),
-        ("update t1 set age = 1 where uuid = 'a'", Unsupported, "UPDATE"),
-        ("delete from t1 where uuid = 'a'", Unsupported, "DELETE"),
+        ("update t1 set age = 1 where uuid = 'a'", Invalid, "no Hudi table"),
+        ("delete from t1 where uuid = 'a'", Invalid, "no Hudi table"),
         ("truncate table t1", Unsupported, "TRUNCATE"),
         ("create catalog h with ('type' = 'hudi', 'catalog.path' = '/tmp/h')", Unsupported, "CREATE CATALOG"),
         ("compile plan 'file:///tmp/p' for insert into t1 select * from sourceT", Unsupported, "COMPILE"),

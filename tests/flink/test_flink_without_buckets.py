@@ -1,5 +1,5 @@
-"""Goal: Flink writes tables without buckets: rows are staged by its workers, and committed once, where keys
-live.
+"""Goal: Flink writes tables without buckets, and those whose buckets are split: rows are staged by its
+workers, and committed once, where keys live.
 
 Method: real jobs in one MiniCluster on tables under indexes that look for keys: a source that ends, a job
 that fails between checkpoints and starts again, INSERT OVERWRITE; read back by mainstem.
@@ -8,6 +8,7 @@ that fails between checkpoints and starts again, INSERT OVERWRITE; read back by 
 from __future__ import annotations
 
 import itertools
+import time
 
 import pytest
 
@@ -93,3 +94,28 @@ def test_rows_that_come_again_after_a_restart_are_not_committed_again(environmen
     assert sum(outcome.rows for outcome in result.outcomes) == 3000
     newest = {key: key + 2000 if key else 3000 for key in range(1000)}
     assert {key: n for key, (n, _) in shown(path, "SIMPLE").items()} == newest
+
+
+@pytest.mark.supports("Engines", "Flink writes tables under consistent hashing, and follows splits")
+def test_checkpoints_follow_file_groups_that_are_split_in_mid_stream(environment, tmp_path):
+    path, hashing = str(tmp_path / "t"), "hoodie.index.bucket.engine"
+    flink = environment("300 ms", **{"python.fn-execution.bundle.time": "100"})
+    flink.execute_sql(
+        "CREATE TABLE source (id BIGINT) WITH ('connector' = 'datagen', 'rows-per-second' = '1000',"
+        " 'fields.id.kind' = 'sequence', 'fields.id.start' = '1', 'fields.id.end' = '3000')"
+    )
+    name = declared(
+        flink, path, "BUCKET", "id BIGINT, n BIGINT, city STRING",
+        f", '{hashing}' = 'CONSISTENT_HASHING', 'hoodie.bucket.index.num.buckets' = '2',"
+        " 'hoodie.bucket.index.max.num.buckets' = '8', 'hoodie.bucket.index.min.num.buckets' = '1'",
+    )  # fmt: skip
+    result = flink.execute_sql(f"INSERT INTO {name} SELECT MOD(id, 1000), id, 'x' FROM source")
+    splits, give_up = 0, time.monotonic() + WAIT_MS / 1000
+    while splits < 2 and time.monotonic() < give_up:
+        time.sleep(0.2)
+        table = mainstem.open_table(path, {"hoodie.parquet.max.file.size": 1})
+        splits += len([done for done in table.services.cluster() if done.completion])
+    result.wait(WAIT_MS)
+    assert splits >= 2 and sum(outcome.rows for outcome in result.outcomes) == 3000
+    newest = {key: key + 2000 if key else 3000 for key in range(1000)}
+    assert {key: n for key, (n, _) in shown(path, "BUCKET").items()} == newest

@@ -10,8 +10,10 @@ from functools import cache
 
 import pyarrow as pa
 
+import mainstem
 from mainstem.flink.committer import _part_names
 from mainstem.flink.part_files import PartFiles
+from mainstem.flink.update_pairs import UpdatePairs
 from mainstem.spark.jobs import Job, decode_job, encode_job
 from mainstem.storage import paths
 from mainstem.storage.backends import location_of
@@ -28,12 +30,14 @@ _PART = f"{paths.committables_folder(_SINK)}/part-0"
 _SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("n", pa.int64())])
 
 
-def _table():
-    import mainstem
-
-    path = folder() / "a table"
+def _table(*, without_buckets: bool = False) -> mainstem.Table:
+    path = folder() / ("a table without buckets" if without_buckets else "a table")
     if not path.exists():
-        mainstem.create_table(path, _SCHEMA, record_key="id", partition_by="city", buckets=2)
+        given = {"hoodie.index.type": "SIMPLE"} if without_buckets else {}
+        mainstem.create_table(
+            path, _SCHEMA, record_key="id", partition_by="city", buckets=None if without_buckets else 2,
+            properties=given,
+        )  # fmt: skip
     return mainstem.open_table(path)
 
 
@@ -55,8 +59,27 @@ def _parts() -> list[bytes]:
     stager = Stager(storage, table.staging_spec(_SCHEMA), _SINK, random.Random(1))
     rows = pa.table({"id": ["a", "b", "c"], "city": ["x", "y", "x"], "n": [1, 2, 3]}, _SCHEMA)
     lines = [stager.stage(rows), stager.stage(rows.slice(1))]
-    lines = [re.sub(r'(?<="table":")\w+', "0" * 16, line) for line in lines]  # of the table's path
-    return ["".join(f"{line}\n" for line in some).encode() for some in (lines[:1], lines)]
+    found = [lines[:1], lines, _instead(table), _instead(_table(without_buckets=True))]
+    return [_unnamed("".join(f"{line}\n" for line in some)).encode() for some in found]
+
+
+def _unnamed(lines: str) -> str:
+    """Without what depends on the table's path."""
+    return re.sub(r'(?<="table":")\w+', "0" * 16, lines)
+
+
+def _instead(table: mainstem.Table) -> list[str]:
+    """Lines of an updating query: deletions, of which the first row's and then the others are taken back."""
+    storage, spec = LocalStorage(table.path, sync=False), table.staging_spec(_SCHEMA)
+    pairs = UpdatePairs(Stager(storage, spec, _SINK, random.Random(2)), spec, unique_in_table=True)
+    rows = pa.table({"id": ["a", "b", "c"], "city": ["x", "y", "x"], "n": [1, 2, 3]}, _SCHEMA)
+    lines = pairs.stage(rows, pa.array([False] * 3), pa.array([True] * 3))
+    for some in (rows.slice(0, 1), rows.slice(1)):
+        none = pa.array([False] * some.num_rows)
+        lines += pairs.stage(some, none, none)
+    versions = [json.loads(line)["v"] for line in lines]
+    assert versions.count(3) == 2, versions
+    return lines
 
 
 def _is_prefix(whole: list, found: list) -> bool:

@@ -21,8 +21,8 @@ def files_of(path: str, instant: str) -> list[str]:
     return [file for file in found if instant in os.path.basename(file) and "rollback" not in file]
 
 
-def dies_with_its_files(table: mainstem.Table, rows: pa.Table) -> str:
-    """Upsert the rows but for the commit; returns the instant. Its heartbeat has expired."""
+def dies_with_its_files(table: mainstem.Table, rows: pa.Table, operation: str = "upsert") -> str:
+    """Write the rows but for the commit; returns the instant. Its heartbeat has expired."""
     real = LocalStorage.upload
 
     def dies(storage: LocalStorage, name: str) -> LocalUpload:
@@ -35,7 +35,7 @@ def dies_with_its_files(table: mainstem.Table, rows: pa.Table) -> str:
         patch.object(Transaction, "abort", lambda txn: None),
         pytest.raises(MemoryError),
     ):
-        table.upsert(rows)
+        getattr(table, operation)(rows)
     (dead,) = [i.requested for i in table.timeline() if not i.is_completed]
     table.writer_context().heartbeats.leave(dead)
     os.utime(os.path.join(table.path, paths.heartbeat(dead)), (time.time() - 10_000,) * 2)

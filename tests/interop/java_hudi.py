@@ -12,6 +12,7 @@ import json
 import os
 import select
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -214,6 +215,33 @@ class JavaHudi:
         """Whether the answer to the one request that was sent is there."""
         assert self._process.stdout is not None
         return bool(select.select([self._process.stdout], [], [], 0)[0])
+
+    def stop(self) -> None:
+        """Stops the JVM where it is, until ``go_on``."""
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Lets a stopped JVM go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        for pid in self.processes():
+            os.kill(pid, number)
+
+    def processes(self) -> list[int]:
+        """All below the worker: the JVM, and the script that started it."""
+        children: dict[int, list[int]] = {}
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                parent = int(stat.read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue  # it has ended
+            children.setdefault(parent, []).append(int(stat.parent.name))
+        todo = list(children.get(self._process.pid, ()))
+        assert todo, "the worker has no JVM"
+        for pid in todo:
+            todo += children.get(pid, ())
+        return todo
 
     def scratch_file(self, suffix: str = ".parquet") -> str:
         """A fresh name in the worker's folder."""

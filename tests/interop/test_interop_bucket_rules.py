@@ -15,6 +15,7 @@ from compare import assert_same, without_meta
 from java_hudi import JavaHudi, nbcc_options
 
 import mainstem
+from mainstem.errors import Invalid
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("value", pa.string())])
 CITIES = ("paris", "rome", "oslo", "parma")
@@ -90,3 +91,35 @@ def test_both_engines_follow_the_rules(java: JavaHudi, tmp_path: Path, made_by: 
         key = f"k{number} é"
         assert java.read_by_default(path, f"id = '{key}'")["id"].to_pylist() == [key]
         assert table.scan(filter=pa.compute.field("id") == key).to_arrow().num_rows == 1
+
+
+@pytest.mark.supports("Writing", "Bucket counts per partition, beside Java")
+@pytest.mark.timeout(900)
+def test_a_table_whose_partitions_java_gives_other_counts_is_written_no_more_and_read_whole(
+    java: JavaHudi, tmp_path: Path
+) -> None:
+    path = tmp_path / "plain"
+    table = mainstem.create_table(
+        path, SCHEMA, record_key="id", ordering="ts", partition_by="city", buckets=2, name="plain",
+        properties=QUIET,
+    )  # fmt: skip
+    first = rows(range(40), 1, "first")
+    table.upsert(first)
+    with table.begin("upsert") as across:
+        across.write(rows(range(4), 2, "across"))
+        java.call("sql", text=f"CREATE TABLE plain USING hudi LOCATION '{path}'")
+        try:
+            call = "CALL partition_bucket_index_manager(table => 'plain', overwrite => '^par\\w+$,5',"
+            told = java.call("sql", text=f"{call} bucket_number => 2, dry_run => false)")
+            assert told["rows"][0][0] == "SUCCESS"
+        finally:
+            java.call("sql", text="DROP TABLE plain")
+        with pytest.raises(Invalid, match="gives partitions bucket counts of their own"):
+            across.commit()
+    assert [i.action for i in table.timeline()].count("replacecommit") == 1
+    for one in (table, mainstem.open_table(path, QUIET)):
+        with pytest.raises(Invalid, match="gives partitions bucket counts of their own"):
+            one.upsert(rows(range(4), 3, "later"))
+        assert_same(first, without_meta(one.scan().to_arrow()), ["id"])
+        for key in first["id"].to_pylist():  # no file group is left out by the old count
+            assert one.scan(filter=pa.compute.field("id") == key).to_arrow().num_rows == 1

@@ -13,18 +13,18 @@ import pytest
 from java_hudi import JavaHudi, nbcc_options
 
 import mainstem
-from tests.model.compacted_tables import KINDS, Histories, Kind
+from tests.model.compacted_tables import BY_SQL, KINDS, Histories, Kind
 from tests.model.compaction_model import PARTIAL_EVENT
 from tests.services.test_kept_deletes import kept, kept_files, schema
 
 pytestmark = pytest.mark.supports("Services", "compaction: late rows do not bring deleted rows back")
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.keep], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", [k for k in (*KINDS, BY_SQL) if k.keep], ids=lambda kind: kind.name)
 def test_java_reads_what_we_read_in_every_history_whoever_compacts_next(
     java: JavaHudi, path: str, kind: Kind
 ):
-    histories = Histories(kind, 2 if kind.mode == PARTIAL_EVENT else 3, late=True)
+    histories = Histories(kind, 2 if kind.mode == PARTIAL_EVENT or kind.sql else 3, late=True)
     options = nbcc_options("cuts", record_key=["id"], ordering=kind.ordering, partition_by=["cut"], buckets=1)
     table = kind.make(path, exclusive=False)
     histories.write(table, table.schedule_compaction, table.run_compaction)

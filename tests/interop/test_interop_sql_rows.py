@@ -49,3 +49,20 @@ def test_java_reads_one_instant_with_rows_and_deletes_whose_ordering_values_coun
     assert _shown(java.read_optimized(path)) == _shown(table.scan().to_arrow()) == wanted
     report = table.validate_metadata()
     assert report is not None and not report.differences
+
+
+@pytest.mark.supports("Engines", "Spark SQL: ALTER TABLE, DESCRIBE, SHOW, CREATE TABLE LIKE")
+def test_java_reads_and_writes_the_columns_that_a_commit_without_rows_added(java: JavaHudi, path: str):
+    table = mainstem.create_table(path, SCHEMA, record_key="id", ordering="ts", buckets=2, name="t")
+    table.upsert(_rows(("a", "0", 10)))
+    table.evolve(pa.schema([("tip", pa.float64()), ("n", pa.int32())]))
+    assert java.read(path).select(["id", "tip", "n"]).to_pylist() == [{"id": "a", "tip": None, "n": None}]
+    table.evolve(pa.schema([("n", pa.int64())]))
+    rows = _rows(("b", "1", 10)).append_column("tip", pa.array([0.5])).append_column("n", pa.array([2**40]))
+    java.write(path, rows, nbcc_options("t", record_key=["id"], ordering=["ts"], buckets=2))
+    for _ in range(2):
+        found = {row["id"]: (row["tip"], row["n"]) for row in table.scan().to_arrow().to_pylist()}
+        shown = java.read(path).to_pylist()
+        assert found == {row["id"]: (row["tip"], row["n"]) for row in shown}
+        assert found == {"a": (None, None), "b": (0.5, 2**40)}
+        table.compact()

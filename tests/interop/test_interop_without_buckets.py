@@ -43,13 +43,15 @@ KINDS = {
     "SIMPLE": {},
     "BLOOM": {},
     "GLOBAL_SIMPLE": {},
+    "GLOBAL_BLOOM": {},
     "GLOBAL_RECORD_LEVEL_INDEX": {"hoodie.metadata.global.record.level.index.enable": "true"},
     "RECORD_LEVEL_INDEX": {"hoodie.metadata.record.level.index.enable": "true"},
 }
 
 
 def given(kind: str) -> dict[str, str]:
-    return {"hoodie.index.type": kind, "hoodie.simple.index.update.partition.path": "false"}
+    of_bloom = "hoodie.bloom.index.update.partition.path" if kind == "GLOBAL_BLOOM" else ""
+    return {"hoodie.index.type": kind, of_bloom or "hoodie.simple.index.update.partition.path": "false"}
 
 
 def rows(numbers: range | list[int], ts: int, value: str) -> pa.Table:
@@ -115,9 +117,10 @@ def test_both_engines_find_each_others_keys(java: JavaHudi, tmp_path: Path, kind
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("kind", ["GLOBAL_SIMPLE", "GLOBAL_RECORD_LEVEL_INDEX"])
+@pytest.mark.parametrize("kind", ["GLOBAL_SIMPLE", "GLOBAL_BLOOM", "GLOBAL_RECORD_LEVEL_INDEX"])
 def test_both_engines_move_each_others_keys(java: JavaHudi, tmp_path: Path, kind: str) -> None:
-    moves = {f"hoodie.{index}.index.update.partition.path": "true" for index in ("simple", "record")}
+    indexes = ("simple", "bloom", "record")
+    moves = {f"hoodie.{index}.index.update.partition.path": "true" for index in indexes}
     given = {"hoodie.index.type": kind, **moves}
     path, options = tmp_path / "plain", {**OPTIONS, **given, **KINDS[kind]}
 
@@ -195,6 +198,27 @@ def test_java_goes_on_with_a_table_that_was_made_here(java: JavaHudi, tmp_path: 
     check(java, table, batches[2])
     java.compact(table.path, options)
     check(java, table, batches[2])
+
+
+@pytest.mark.timeout(900)
+def test_java_reads_what_filled_small_file_groups_and_writes_after_a_compaction(
+    java: JavaHudi, tmp_path: Path
+) -> None:
+    path, alone = tmp_path / "plain", {"hoodie.mainstem.exclusive": True, "hoodie.mainstem.services": "off"}
+    table = mainstem.create_table(
+        path, SCHEMA, record_key="id", ordering="ts", partition_by="city",
+        properties={**given("SIMPLE"), **alone},
+    )  # fmt: skip
+    batches = [rows(range(20), 1, "first"), rows(range(10, 40), 2, "second"), rows(range(30, 50), 3, "third")]
+    for batch in batches:
+        table.upsert(batch)
+    files = table.scan(columns=["_hoodie_file_name"]).to_arrow()["_hoodie_file_name"].to_pylist()
+    assert len({name[:36] for name in files}) == 2  # one in each partition
+    check(java, table, newest(*batches))
+    table.compact()
+    batches.append(rows(range(0, 60, 3), 4, "java"))
+    java.write(path, batches[-1], {**OPTIONS, **given("SIMPLE")})
+    check(java, table, newest(*batches))
 
 
 @pytest.mark.timeout(900)

@@ -7,6 +7,7 @@ must lie in the buckets of their partition and whose keys must be found; rules a
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,6 +18,12 @@ import mainstem
 from mainstem.errors import CorruptTable, Invalid, Unsupported
 from mainstem.layout.bucket_rules import BucketRules
 from mainstem.layout.buckets import bucket_ids
+from mainstem.layout.stored_bucket_rules import check_without_rules, put_first_rules
+from mainstem.publish.staging import create_once
+from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
+from mainstem.truetime.instant_times import instant_text, parse_wall
+from mainstem.writers import context
 from tests.golden_tables.tables import unpack
 
 EXPRESSIONS, COUNT = "hoodie.bucket.index.partition.expressions", "hoodie.bucket.index.num.buckets"
@@ -201,3 +208,66 @@ def test_rules_of_a_table_of_spark_must_fit_its_files(tmp_path: Path) -> None:
         with pytest.raises(Invalid, match=r"does not fit|lies in bucket"):
             mainstem.open_table(base, {EXPRESSIONS: wrong, COUNT: 3}).begin()
     mainstem.open_table(base, {EXPRESSIONS: "par.*,4;rome,1", COUNT: 3}).begin().abort()
+
+
+# -- a table with one count, to whose partitions another engine gives counts of their own (beside Java:
+#    tests/interop/test_interop_bucket_rules.py) ---------------------------------------------------------
+
+
+def single(path: Path, **properties: object) -> mainstem.Table:
+    given = {"hoodie.mainstem.fsync": False, "hoodie.mainstem.services": "off", **properties}
+    return mainstem.create_table(
+        path, SCHEMA, record_key="id", ordering="ts", partition_by="city", buckets=3, properties=given
+    )
+
+
+def give_counts(table: mainstem.Table) -> None:
+    """What Java leaves before it completes its change."""
+    rules = BucketRules.of("par.*,5", "regex", 3)
+    put_first_rules(table.opened.seams.storage, rules)
+
+
+def begin_replacing(table: mainstem.Table, after: str) -> None:
+    time = instant_text(parse_wall(after) + timedelta(milliseconds=1))
+    create_once(table.opened.seams.storage, paths.timeline_file(f"{time}.replacecommit.requested"))
+
+
+def test_an_open_writer_notices_that_partitions_got_counts_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = single(tmp_path / "t")
+    looked: list[str] = []
+
+    def look(storage: Storage) -> None:
+        looked.append(storage.base)
+        check_without_rules(storage)
+
+    monkeypatch.setattr(context, "check_without_rules", look)
+    table.upsert(rows(range(9), 1))
+    table.upsert(rows(range(9), 1))
+    assert looked, "nothing is known yet"
+    looked.clear()
+    table.upsert(rows(range(9), 2))
+    assert not looked, "nothing was replaced"
+    with table.begin("upsert") as across:
+        across.write(rows(range(9), 3))
+        give_counts(table)
+        begin_replacing(table, across.instant)
+        with pytest.raises(Invalid, match="gives partitions bucket counts of their own"):
+            across.commit()
+    with pytest.raises(Invalid, match="gives partitions bucket counts of their own"):
+        table.upsert(rows(range(9), 4))
+    assert set(table.scan().to_arrow()["ts"].to_pylist()) == {2}
+
+
+def test_a_new_writer_looks_for_counts_and_queries_leave_nothing_out_by_the_old_one(tmp_path: Path) -> None:
+    table = single(tmp_path / "t")
+    table.upsert(rows(range(30), 1))
+    one = pc.field("id") == "k3"
+    every = table.scan().explain().log_files_read
+    assert table.scan(filter=one).explain().log_files_read < every
+    give_counts(table)
+    other = mainstem.open_table(table.path)
+    with pytest.raises(Invalid, match="gives partitions bucket counts of their own"):
+        other.upsert(rows(range(9), 2))
+    assert other.scan(filter=one).explain().log_files_read == every

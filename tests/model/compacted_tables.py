@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 import mainstem
+from mainstem.writers.write_spec import DELETE_MARK, MERGE_ROWS
 from tests.model.compaction_model import (
     COMMIT,
     ENDED,
@@ -31,10 +32,11 @@ from tests.model.compaction_model import (
     writes,
 )
 
+DELETED = "_hoodie_is_deleted"
 SCHEMA = pa.schema(
     [
         ("id", pa.string()), ("cut", pa.string()), ("t1", pa.int64()), ("t2", pa.int64()),
-        ("a", pa.string()), ("b", pa.string()), ("_hoodie_is_deleted", pa.bool_()),
+        ("a", pa.string()), ("b", pa.string()), (DELETED, pa.bool_()),
     ]
 )  # fmt: skip
 UNAVAILABLE = "__unavailable__"
@@ -51,16 +53,24 @@ class Kind:
     ordering: tuple[str, ...] = ()
     properties: dict[str, str] = field(default_factory=dict)
     absent: str | None = None
+    #: deletes with ordering values are those of SQL's statements; no column can mark a row
+    sql: bool = False
 
     @property
     def keep(self) -> str:
         """How our compactions keep deletes, if what crosses them has ended."""
         return ENDED if self.mode.event_time else ""
 
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of its tables."""
+        return SCHEMA.remove(SCHEMA.names.index(DELETED)) if self.sql else SCHEMA
+
     def make(self, path: Any, *, exclusive: bool = True) -> mainstem.Table:
         """An empty table; not ``exclusive`` if Java writes it too."""
         return mainstem.create_table(
-            path, SCHEMA, record_key="id", ordering=self.ordering, partition_by="cut", buckets=1, name="cuts",
+            path, self.schema, record_key="id", ordering=self.ordering, partition_by="cut", buckets=1,
+            name="cuts",
             properties={
                 **self.properties, "hoodie.mainstem.exclusive": exclusive, "hoodie.mainstem.fsync": False,
                 "hoodie.time.generator.max_expected_clock_skew_ms": 1,
@@ -85,6 +95,7 @@ KINDS = [
     Kind("fill unavailable, commit time", PARTIAL_COMMIT, (), filling("FILL_UNAVAILABLE"), UNAVAILABLE),
     Kind("ignore defaults, event time", PARTIAL_EVENT, ("t1",), filling("IGNORE_DEFAULTS")),
 ]
+BY_SQL = Kind("deletes by SQL", EVENT, ("t1",), sql=True)
 Wanted = dict[tuple[str, str], Cells | None]
 
 
@@ -116,7 +127,7 @@ class Histories:
         Every partition begins with a row of another key: Java plans no compaction of a file group whose
         oldest log is that of a write in flight.
         """
-        table.upsert(self._oldest())
+        table.upsert(self._oldest().select(self.kind.schema.names))
         began = self._begin(table, 0)
         for _, transaction in (b for b in began if b[0] == 0):
             transaction.commit()
@@ -133,10 +144,17 @@ class Histories:
         for number, deleting, layer in itertools.product(range(self.length), (False, True), (0, 1)):
             rows = self._rows(number, deleting, layer, begun)
             if rows.num_rows:
-                transaction = table.begin("delete" if deleting else "upsert")
-                transaction.write(rows.select(["id", "cut"]) if deleting else rows)
+                transaction = table.begin("delete" if deleting else MERGE_ROWS if self.kind.sql else "upsert")
+                transaction.write(self._given(rows, deleting))
                 began.append((layer, transaction))
         return began
+
+    def _given(self, rows: pa.Table, deleting: bool) -> pa.Table:
+        """The rows as the operation takes them."""
+        if deleting:
+            return rows.select(["id", "cut"])
+        marked = [DELETE_MARK if self.kind.sql and name == DELETED else name for name in rows.column_names]
+        return rows.rename_columns(marked)
 
     def begun(self, cut: Layers) -> Layers:
         """For each write the number of compactions before it was requested."""
@@ -174,7 +192,7 @@ class Histories:
                 "t1": [first for first, _ in orders],
                 "t2": [second for _, second in orders],
                 **cells,
-                "_hoodie_is_deleted": [w.kind == "flag" for w in found],
+                DELETED: [w.kind == "flag" for w in found],
             },
             schema=SCHEMA,
         )
@@ -198,6 +216,40 @@ class Histories:
         assert len(cells) == len(listed)
         keys = ((cut_name(cut), str(n)) for cut in self.layers for n in range(len(self.all)))
         return {key: cells.get(key) for key in keys}
+
+
+def write_one_after_another(
+    table: mainstem.Table, kind: Kind, histories: list[History], compacted: tuple[int, ...]
+) -> None:
+    """Write histories, a key each, in which a write ends before the next one begins; the table is compacted
+    before the writes of these numbers. A partition holds the histories that the same writes overwrite."""
+    cuts = [patterned(history) for history in histories]
+    for number in range(len(histories[0])):
+        if number in compacted:
+            table.compact()
+        rows: dict[str, list[dict[str, Any]]] = {"": [], "delete": [], "overwrite": []}
+        for key, (cut, history) in enumerate(zip(cuts, histories, strict=True)):
+            write = history[number]
+            gone = write.kind == "flag"
+            cells = dict.fromkeys("ab", None if gone else str(number))
+            row = {"id": str(key), "cut": cut, "t1": write.order, "t2": 0, **cells, DELETED: gone}
+            rows.setdefault("" if write.kind in ("row", "flag") else write.kind, []).append(row)
+        for what, operation in (("", ""), ("delete", "delete"), ("overwrite", "insert_overwrite")):
+            given = pa.Table.from_pylist(rows[what], schema=SCHEMA)
+            if what == "":
+                with_marks = [DELETE_MARK if kind.sql and n == DELETED else n for n in SCHEMA.names]
+                given, operation = given.rename_columns(with_marks), MERGE_ROWS if kind.sql else "upsert"
+            else:
+                given = given.select(["id", "cut"] if what == "delete" else kind.schema.names)
+            if given.num_rows:
+                with table.begin(operation) as transaction:
+                    transaction.write(given)
+                    transaction.commit()
+
+
+def patterned(history: History) -> str:
+    """The partition of a history."""
+    return "cut" + "".join("ox"[write.kind in ("overwrite", "emptied")] for write in history)
 
 
 def cut_name(layers: Layers) -> str:

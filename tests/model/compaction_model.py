@@ -167,6 +167,33 @@ def _onto_base(mode: Mode, base: State | None, over: State) -> State | None:
     return None if merged.deleted else merged
 
 
+#: an overwrite of the key's partition: with a row of the key, or without
+OVERWRITES = (*(Write("overwrite", order) for order in ORDERS), Write("emptied"))
+
+
+def sequential(mode: Mode, history: Sequence[Write], layers: Sequence[int], *, keeps: bool) -> Cells | None:
+    """``answer`` where each write ends before the next one begins, and an overwrite may be among them: it
+    hides all that is older, kept deletes too (``INSERT_OVERWRITE``). ``layers`` are in order."""
+    base: State | None = None
+    kept: State | None = None
+    log: list[State] = []
+    for number, write in enumerate(history):
+        if number and layers[number] > layers[number - 1]:
+            over = fold(mode, log if kept is None else [*log, kept])
+            base = base if over is None else _onto_base(mode, base, over)
+            kept = _kept(over, (), number - 0.5, ENDED) if keeps else None
+            log = []
+        if write.kind in ("overwrite", "emptied"):
+            row = write.kind == "overwrite"
+            base = State(write.order, (number, number), number) if row else None
+            kept, log = None, []
+        else:
+            log.append(_record(number, write, mode))
+    over = fold(mode, log if kept is None else [*log, kept])
+    base = base if over is None else _onto_base(mode, base, over)
+    return None if base is None else base.cells
+
+
 def cuts(length: int, compactions: int) -> Iterator[Layers]:
     """All ways in which up to so many compactions cut a history, the uncut one left out."""
     for layers in itertools.product(range(compactions + 1), repeat=length):

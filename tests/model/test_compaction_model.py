@@ -16,20 +16,19 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 import mainstem
 from mainstem.merge.compaction_cautions import Caution
 from tests.model import compaction_model as model
-from tests.model.compacted_tables import KINDS, SCHEMA, Histories
+from tests.model.compacted_tables import BY_SQL, KINDS, Histories, write_one_after_another
 from tests.model.compaction_model import EVENT, MODES, PARTIAL_EVENT
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "services.md"
 
 # Of three writes for one kind of each mode, but the one with the most histories; Java gets more of them.
-LENGTHS = dict.fromkeys(("event time", "commit time", "ignore defaults, commit time"), 3)
-BY_NAME = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+LENGTHS = dict.fromkeys(("event time", "deletes by SQL", "commit time", "ignore defaults, commit time"), 3)
+BY_NAME = pytest.mark.parametrize("kind", [*KINDS, BY_SQL], ids=lambda kind: kind.name)
 BY_MODE = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
 
 
@@ -104,7 +103,7 @@ def test_our_reader_and_compaction_give_the_models_answers(tmp_path, kind):
 
 
 @pytest.mark.supports("Services", "compaction: late rows do not bring deleted rows back")
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.keep], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", [k for k in (*KINDS, BY_SQL) if k.keep], ids=lambda kind: kind.name)
 def test_writes_after_a_compaction_meet_the_deletes_that_it_kept_as_in_the_model(tmp_path, kind):
     histories = Histories(kind, LENGTHS.get(kind.name, 2), late=True)
     table = kind.make(tmp_path / "t")
@@ -113,6 +112,30 @@ def test_writes_after_a_compaction_meet_the_deletes_that_it_kept_as_in_the_model
     assert histories.found(table.scan().to_arrow()) == wanted
     assert table.compact()
     assert histories.found(table.scan().to_arrow()) == wanted
+
+
+@pytest.mark.supports("Services", "compaction: late rows do not bring deleted rows back")
+@pytest.mark.parametrize("kind", [KINDS[0], BY_SQL], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("compacted", [(), (1,), (2,), (1, 2)], ids=str)
+def test_overwrites_hide_rows_and_deletes_and_what_follows_a_compaction_is_as_without(
+    tmp_path, kind, compacted
+):
+    """Every history of three writes, one after another: rows, deletes of each kind, overwrites."""
+    histories = list(itertools.product([*model.writes(EVENT), *model.OVERWRITES], repeat=3))
+    layers = tuple(sum(at <= number for at in compacted) for number in range(3))
+    table = kind.make(tmp_path / "t")
+    write_one_after_another(table, kind, histories, compacted)
+    wanted = [model.sequential(EVENT, history, layers, keeps=True) for history in histories]
+    uncut = [model.sequential(EVENT, history, (0, 0, 0), keeps=True) for history in histories]
+    for history, one, other in zip(histories, wanted, uncut, strict=True):
+        assert one == other or "delete" in {write.kind for write in history}, history
+    for compact in (lambda: None, table.compact):
+        compact()
+        listed = table.scan(columns=["id", "a"]).to_arrow().to_pylist()
+        found = {row["id"]: int(row["a"]) for row in listed}
+        assert len(found) == len(listed)
+        for key, (history, cells) in enumerate(zip(histories, wanted, strict=True)):
+            assert found.get(str(key)) == (None if cells is None else cells[0]), (history, cells)
 
 
 def test_a_compaction_that_keeps_no_deletes_gives_the_models_answers_too(tmp_path):
@@ -178,10 +201,13 @@ def test_a_log_compaction_changes_no_history(tmp_path, kind):
 
 
 def test_a_new_table_names_its_cases_in_the_log_and_warns_nobody(tmp_path, caplog, recwarn):
-    schema = pa.schema([f for f in SCHEMA if f.name != "_hoodie_is_deleted"])
+    fields = {"record_key": "id", "ordering": "t1", "buckets": 1}
     with caplog.at_level(logging.INFO, "mainstem.api.create"):
-        table = mainstem.create_table(tmp_path / "t", schema, record_key="id", ordering="t1", buckets=1)
-    assert [c.name for c in table.cautions] == ["crossing write", "covered delete"]
+        table = mainstem.create_table(tmp_path / "t", BY_SQL.schema, **fields)
+    # Deletes of SQL's statements have ordering values, whatever the columns.
+    assert [c.name for c in table.cautions] == [
+        "late row", "crossing write", "covered delete", "two kinds of deletes"
+    ]  # fmt: skip
     assert all(isinstance(c, Caution) and str(c) in caplog.text for c in table.cautions)
     # A socket that an earlier test forgot may be collected now.
     assert not [warning for warning in recwarn if not issubclass(warning.category, ResourceWarning)]

@@ -302,3 +302,89 @@ def test_after_any_history_the_explanation_shows_what_a_query_shows(mode, seed, 
             assert told.winners[0].values == shown[key].select(SCHEMA.names).to_pylist()[0]
     for txn in later:
         txn.abort()
+
+
+def test_a_key_may_be_given_by_its_columns(tmp_path):
+    schema = pa.schema([("a", pa.string()), ("b", pa.int64()), ("ts", pa.int64())])
+    table = mainstem.create_table(tmp_path / "t", schema, record_key=["a", "b"], ordering="ts", buckets=2)
+    table.upsert({"a": ["x"], "b": [7], "ts": [1]})
+    told = table.explain_row({"b": 7, "a": "x"})
+    assert told.key == "a:x,b:7" and told.rows.num_rows == 1
+    assert told.versions == table.explain_row("a:x,b:7").versions
+    with pytest.raises(Invalid, match=r"has the columns 'a'; the record key of this table is made of"):
+        table.explain_row({"a": "x"})
+    with pytest.raises(Invalid, match="the key columns are a string, b int64"):
+        table.explain_row({"a": "x", "b": "seven"})
+
+
+def test_change_logs_tell_what_they_have_of_the_key(unpacked):
+    path = unpack("cdc_mor_data_before_after", unpacked)
+    table = mainstem.open_table(path, {"hoodie.mainstem.timeline.zone": "UTC"})
+    logged = table.changes(mode="cdc", images="struct").to_arrow()
+    compactions = set(table.history(actions=["commit"])["requested"].to_pylist())  # they log them again
+    told = {}
+    for key in range(1, 25):
+        for change in table.explain_row(key).changes:
+            told[change.instant, key] = change
+            assert {(i or {"id": key})["id"] for i in (change.before, change.after)} == {key}
+            assert change.completion and f"change {change.op}: instant {change.instant}" in str(
+                table.explain_row(key)
+            )
+    assert compactions & {instant for instant, _ in told}
+    told = {place: change for place, change in told.items() if place[0] not in compactions}
+    assert told
+    every = {(r["ts_ms"], (r["after"] or r["before"])["id"]): r["op"] for r in logged.to_pylist()}
+    assert {place: change.op for place, change in told.items()}.items() <= every.items()
+
+
+@pytest.mark.parametrize("kind", ["change", "delete"])
+def test_indexes_say_where_the_key_is_and_under_which_values(kind, tmp_path):
+    table = mainstem.create_table(
+        tmp_path / "t", SCHEMA, record_key="id", ordering="ts", partition_by="city",
+        properties={"hoodie.index.type": "RECORD_INDEX"},
+    )  # fmt: skip
+    table.upsert(row(1, "old"))
+    table.create_index("secondary_index", ["value"])
+    told = table.explain_row("a")
+    (place,) = [e for e in told.indexes if e.index == "record_index"]
+    assert place.entry["file_id"] == told.winners[0].file_id and place.agrees
+    (entry,) = [e for e in told.indexes if e.index != "record_index"]
+    assert entry.entry == {"value": "old"} and entry.agrees and "has the key under" in str(told)
+    if kind == "change":
+        table.upsert(row(2, "new"))
+    else:
+        table.delete({"id": ["a"], "city": ["oslo"]})
+    told = table.explain_row("a")
+    found = [(e.entry["value"], e.what) for e in told.indexes if e.index != "record_index"]
+    older = [("old", "still has it under an older value,")]
+    assert found == ([("new", "has the key under"), *older] if kind == "change" else older)
+    assert all(e.agrees for e in told.indexes)
+
+
+def test_an_index_that_lacks_the_row_is_told(tmp_path, monkeypatch):
+    from mainstem.readers.skipping.metadata_indexes import Indexes
+
+    table = mainstem.create_table(
+        tmp_path / "t", SCHEMA, record_key="id", ordering="ts", partition_by="city",
+        properties={"hoodie.index.type": "RECORD_INDEX"},
+    )  # fmt: skip
+    table.upsert(row(1, "old"))
+    table.create_index("record_index")
+    monkeypatch.setattr(Indexes, "places", lambda *_: set())
+    told = table.explain_row("a")
+    (place,) = told.indexes
+    assert not place.agrees and "index record_index DIFFERS: no entry for the row in" in str(told)
+    monkeypatch.setattr(Indexes, "places", lambda *_: {("oslo", "elsewhere")})
+    assert "index record_index DIFFERS: the row is not in" in str(table.explain_row("a"))
+
+
+def test_bloom_filters_rule_out_base_files_without_the_key(tmp_path):
+    table = mainstem.create_table(
+        tmp_path / "t", SCHEMA, record_key="id", ordering="ts", partition_by="city",
+        properties={"hoodie.index.type": "BLOOM"},
+    )  # fmt: skip
+    for city in ("oslo", "rome"):
+        table.bulk_insert(row(1, "v", city, key=city))
+    told = table.explain_row("oslo")
+    assert [v.partition for v in told.versions] == ["oslo"]
+    assert "bloom filters rule out 1 base files" in told.looked_for

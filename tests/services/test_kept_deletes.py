@@ -18,7 +18,8 @@ import pytest
 
 import mainstem
 from mainstem.errors import Invalid, Unavailable
-from mainstem.formats.log_file import Header
+from mainstem.formats.log_file import BlockKind, Header
+from mainstem.readers.rows import last_deletes as last_deletes_module
 from mainstem.readers.rows.last_deletes import last_deletes
 from mainstem.readers.rows.native_logs import blocks_of
 from mainstem.readers.rows.split import Split
@@ -26,6 +27,7 @@ from mainstem.services import compact_group, compaction
 from mainstem.services.kept_deletes import KeptDeletes
 from mainstem.storage import paths
 from mainstem.truetime.instant_times import instant_text, parse_wall
+from mainstem.writers.write_spec import DELETE_MARK, DELETE_ROWS, MERGE_ROWS
 from tests.services.city_table import QUICK
 
 pytestmark = pytest.mark.supports("Services", "compaction: late rows do not bring deleted rows back")
@@ -170,6 +172,79 @@ def test_a_delete_at_the_int_0_which_java_reads_as_no_value_is_forgotten(tmp_pat
     assert kept(table) == {"k": 1}
 
 
+# -- deletes of SQL's statements, which no column marks -----------------------------------------------------
+
+
+PLAIN = schema().remove(3)
+
+
+def unmarked(path: Path, **properties: str) -> mainstem.Table:
+    """A table whose rows cannot be marked as deletes."""
+    given = {**QUICK, **properties}
+    return mainstem.create_table(path, PLAIN, record_key="id", ordering="ts", buckets=1, properties=given)
+
+
+def merge(table: mainstem.Table, *given: tuple[str, int, str | None]) -> None:
+    """What MERGE does: rows, and deletes of rows that were read, which have no value here."""
+    listed = [dict(zip(PLAIN.names, row, strict=True)) for row in given]
+    found = pa.Table.from_pylist(listed, schema=PLAIN)
+    with table.begin(MERGE_ROWS) as txn:
+        txn.write(found.append_column(DELETE_MARK, found["value"].is_null()))
+        txn.commit()
+
+
+@pytest.mark.parametrize("order", [{}, {"hoodie.clustering.plan.strategy.sort.columns": "value"}])
+def test_a_delete_of_a_merge_outlives_compactions_though_no_column_marks_deletes(tmp_path, order):
+    table = unmarked(tmp_path / "t", **order)
+    merge(table, ("k", 6, "first"), ("b", 1, "b"), ("m", 3, "m"))
+    merge(table, ("k", 7, None), ("c", 1, "c"))
+    with table.begin(DELETE_ROWS) as txn:
+        txn.write(rows("m", 4, None).select(["id", "ts"]))
+        txn.commit()
+    table.compact()
+    assert kept(table) == {"k": 7, "m": 4}
+    merge(table, ("k", 6, "late"), ("m", 3, "late"))
+    assert found(table) == {"b": "b", "c": "c"}
+    table.compact()
+    merge(table, ("k", 6, "later still"), ("m", 4, "as new"))
+    assert found(table) == {"b": "b", "c": "c", "m": "as new"} and kept(table) == {"k": 7, "m": 4}
+
+
+def test_where_no_delete_has_an_ordering_value_nothing_is_read_for_them(tmp_path, monkeypatch):
+    table = unmarked(tmp_path / "t")
+    merge(table, ("k", 6, "first"))
+    merge(table, ("b", 1, "b"))
+    table.delete(pa.table({"id": ["k"]}))
+    task = planned_task(table)
+    with monkeypatch.context() as patched:
+        patched.setattr(compact_group.GroupTask, "_keep", lambda *_: 1 / 0)
+        table.run_compaction()
+    assert found(table) == {"b": "b"} and kept_files(table) == []
+    # Who did not read them looks at delete blocks, and no further.
+    decoded, kinds = last_deletes_module.entries_of, []
+
+    def noted(run: Any, spec: Any) -> Any:
+        kinds.extend(block.kind for _, block in run)
+        return decoded(run, spec)
+
+    monkeypatch.setattr(last_deletes_module, "entries_of", noted)
+    split = Split("", task.operation.file_id, None, task.operation.log_files, task.spec)
+    assert len(last_deletes(table.opened.seams.storage, split, 1 << 20)) == 0
+    assert kinds == [BlockKind.DELETE]
+
+
+def test_who_finds_the_base_file_made_looks_for_deletes_in_the_logs(tmp_path, monkeypatch):
+    table = unmarked(tmp_path / "t")
+    merge(table, ("k", 7, None), ("b", 1, "b"))
+    task = planned_task(table)
+    with monkeypatch.context() as patched:
+        patched.setattr(KeptDeletes, "blocks", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            task.run("0" * 16)
+    table.run_compaction()
+    assert kept(table) == {"k": 7}
+
+
 # -- which tables ----------------------------------------------------------------------------------------
 
 
@@ -201,6 +276,18 @@ def test_a_table_that_does_not_say_so_keeps_none(tmp_path):
 def test_a_table_says_what_is_left_of_the_case(table):
     late = table.cautions[0]
     assert late.name == "late row" and KEEP in late.text and "still in flight" in late.text
+
+
+def test_a_table_that_cannot_keep_deletes_says_so_whatever_its_columns(tmp_path):
+    assert "still in flight" in unmarked(tmp_path / "a").cautions[0].text
+    for name, given in (("b", {KEEP: "0"}), ("c", {"hoodie.index.bucket.engine": "CONSISTENT_HASHING"})):
+        late = unmarked(tmp_path / name, **given).cautions[0]
+        assert late.name == "late row" and "forgets deletes" in late.text
+    no_buckets = mainstem.create_table(
+        tmp_path / "d", PLAIN, record_key="id", ordering="ts",
+        properties={**QUICK, KEEP: "24", "hoodie.index.type": "SIMPLE"},
+    )  # fmt: skip
+    assert "forgets deletes" in no_buckets.cautions[0].text
 
 
 # -- writes in flight ------------------------------------------------------------------------------------

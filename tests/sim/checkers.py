@@ -597,7 +597,9 @@ class Audit:
                     written.log.file_id
                 )
             if commit.requested in self.intents:
-                self._same(self.intents[commit.requested], ledger)
+                intent = self.intents[commit.requested]
+                self._same(intent, ledger)
+                self._timed(intent, ledger)
         for where, ids in buckets.items():
             if len(ids) > 1:
                 raise Violation("one file id", f"{where} has {sorted(ids)}")
@@ -621,6 +623,19 @@ class Audit:
                 "nothing lost, nothing doubled",
                 f"{intent.instant}: missing {meant - found}, too many {found - meant}",
             )
+
+    def _timed(self, intent: Intent, ledger: Ledger) -> None:
+        """Deletes of a statement have the ordering values that they were given."""
+        if not intent.timed:
+            return
+        given = {(row["part"], row["id"]): row["ts"] for kind, row in intent.operations if kind == "delete"}
+        for delete in (d for block in ledger.blocks_of(intent.instant) for d in block.deletes):
+            meant = given.get((delete.partition, delete.key))
+            if delete.ordering != meant:
+                raise Violation(
+                    "deletes keep ordering values",
+                    f"{intent.instant} deletes {delete.key} at {delete.ordering}, meant {meant}",
+                )
 
     def streams(self, batches: dict[str, int]) -> None:
         """Each batch of each stream is committed exactly once."""

@@ -35,6 +35,8 @@ class KeptRules(ServiceRules):
     wronged by; and everything else, unless a write that was requested later was in flight.
     """
 
+    #: whether the table keeps deletes
+    keeps = True
     #: compaction -> writes requested before it that were in flight at its plan or later
     in_flight: dict[str, set[str]]
     #: compaction -> file group -> key -> ordering value and place
@@ -67,11 +69,17 @@ class KeptRules(ServiceRules):
     def _kept(self, compacted: Compacted) -> None:
         ledger, time = self.ledger, compacted.time
         for group, (_, logs) in compacted.operations.items():
-            taken = sorted((ledger.logs[path] for path in logs), key=lambda w: w.log.order)
+            # A log compaction repeats what other logs of the plan hold.
+            taken = [w for w in map(ledger.logs.__getitem__, logs) if not self._repeats(w.log.instant)]
+            taken.sort(key=lambda w: w.log.order)
             last = ledger.last_deletes(self.mode, taken)
             path = compacted.kept.get(group)
             blocks = [] if path is None else ledger.logs[path].blocks
             kept = {(d.partition, d.key): d.ordering for block in blocks for d in block.deletes}
+            if path is not None and (later := [b.instant for b in ledger.bulk_of(group) if b.instant > time]):
+                raise Violation(RULE, f"{path} lies on top of the overwrite {later}")
+            if path is not None and not self.keeps:
+                raise Violation(RULE, f"{path} keeps deletes, which the table does not")
             if path is not None and (not kept or any(block.rows for block in blocks)):
                 raise Violation(RULE, f"{path} holds no deletes, or rows")
             self.found.setdefault(time, {})[group] = {w: last[w] for w in kept if w in last}
@@ -80,14 +88,29 @@ class KeptRules(ServiceRules):
                     raise Violation(RULE, f"{path} keeps {where}@{ordering}; deleted last: {last.get(where)}")
             for where, (ordering, place) in last.items():
                 behind = {t for t in self.in_flight.get(time, ()) if t > place}
-                if where not in kept and not behind:
+                if where not in kept and not behind and not self._may_forget(time):
                     raise Violation(RULE, f"{time} forgets {where}@{ordering} of {place}")
             for write in [w for w in ledger.logs_of(group) if w.log.instant < time < w.completion]:
-                self._not_wronged(time, group, write.log.path)
+                if not self._repeats(write.log.instant):
+                    self._not_wronged(time, group, write.log.path)
+
+    def _repeats(self, instant: str) -> bool:
+        """Whether this is a log compaction."""
+        return self.ledger.commits[instant].is_service and instant not in self.ledger.compactions
+
+    def _may_forget(self, time: str) -> bool:
+        """Whether the compaction need not keep what nothing crosses."""
+        return False
 
     def _crossed(self, instant: str) -> None:
         """A write completed: what was kept by a compaction that it crosses must not lie behind it."""
+        if self._repeats(instant):
+            return
         for path in self.ledger.commits[instant].paths:
+            if path in self.ledger.bulk:
+                on_top = [c for c in self.ledger.compactions_of(group_of(path)) if group_of(path) in c.kept]
+                if any(c.time < instant < (c.completion or "") for c in on_top):
+                    raise Violation(RULE, f"the overwrite {instant} completed below {on_top}")
             for time, groups in self.found.items():
                 for where, (_, place) in groups.get(group_of(path), {}).items():
                     if place < instant < time and self.ledger.stands(time):

@@ -239,10 +239,10 @@ class Ledger:
         found = [
             Base(c.time, c.bases[group]) for c in self.compactions_of(group, until) if group in c.bases
         ]
-        found += [Base(bulk.instant, bulk.path) for bulk in self._bulk_of(group, until)]
+        found += [Base(bulk.instant, bulk.path) for bulk in self.bulk_of(group, until)]
         return sorted(found, key=lambda base: base.time)
 
-    def _bulk_of(self, group: Group, until: str | None = None) -> list[Bulk]:
+    def bulk_of(self, group: Group, until: str | None = None) -> list[Bulk]:
         """Written base files of a group that were completed at or before ``until``, oldest request first."""
         of_group = [bulk for bulk in self.bulk.values() if group_of(bulk.path) == group]
         kept = [bulk for bulk in of_group if self.stands(bulk.instant, until)]
@@ -267,7 +267,7 @@ class Ledger:
 
     def _older(self, group: Group, instant: str) -> bool:
         """Whether a write to the group had completed when the instant was requested."""
-        done = [w.completion for w in self.logs_of(group)] + [b.completion for b in self._bulk_of(group)]
+        done = [w.completion for w in self.logs_of(group)] + [b.completion for b in self.bulk_of(group)]
         return any(completion < instant for completion in done)
 
     def newest_base(self, group: Group) -> str | None:
@@ -293,7 +293,7 @@ class Ledger:
         if self.replacing(group, until) is not None:
             return set()
         saved = next(t for t, c in self.commits.items() if c.completion == until)
-        written = {bulk.path for bulk in self._bulk_of(group, until)}
+        written = {bulk.path for bulk in self.bulk_of(group, until)}
         bases = [
             base
             for base in self.bases_of(group, made)
@@ -308,7 +308,7 @@ class Ledger:
         times = [
             t for t, c in self.compactions.items() if group in c.operations and self.stands(t)
         ]
-        return sorted(times + [bulk.instant for bulk in self._bulk_of(group)])
+        return sorted(times + [bulk.instant for bulk in self.bulk_of(group)])
 
     def due(self, group: Group, time: str) -> frozenset[str]:
         """Paths of the log files that a compaction planned at ``time`` must take in: Java's rule."""
@@ -343,7 +343,7 @@ class Ledger:
         ]  # fmt: skip
         rows: dict[Where, Row] = {}
         barrier = ""
-        written = {bulk.instant: bulk.rows for bulk in self._bulk_of(group, until)}
+        written = {bulk.instant: bulk.rows for bulk in self.bulk_of(group, until)}
         for instant in self._overwrites_of(group[0], until):
             if not self.placed or self._older(group, instant):
                 written.setdefault(instant, [])  # whatever files it made

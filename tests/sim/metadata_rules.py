@@ -138,7 +138,10 @@ class MetadataRules:
                 plan = plain.container(bytes(self._disk.need(f"{TIMELINE}/{time}.restore.requested").data))
                 found |= {str(going["commitTime"]) for going in plan["instantsToRollback"]}
             elif action == "rollback":
-                plan = plain.container(bytes(self._disk.need(f"{TIMELINE}/{time}.rollback.requested").data))
+                requested = self._disk.get(f"{TIMELINE}/{time}.rollback.requested")
+                if requested is None:
+                    continue  # others ended and archived it; one that stood still made its file since
+                plan = plain.container(bytes(requested.data))
                 found.add(str(plan["instantToRollback"]["commitTime"]))
         return found & set(self._ledger.commits)
 

@@ -29,6 +29,7 @@ class Intent:
     operations: list[tuple[str, Row]] = field(default_factory=list)
     fate: str = "open"  # open, committed, failed, unknown
     stream: tuple[str, int] | None = None
+    timed: bool = False  # its deletes keep the ordering values of their rows
     spoilt: bool = False  # its writer went on with it after an error: it may be refused as such
 
     def rows(self) -> list[Row]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.sim.bulk_world import bulk_insert
 from tests.sim.log_compactor import LogCompactions
-from tests.sim.oracle import Intent
+from tests.sim.oracle import Intent, Row
 from tests.sim.restore_world import Restores
 from tests.sim.tables_world import Tables
 
@@ -40,13 +40,22 @@ class Overwriting(Tables):
         txn, intent = self._begin(table, process.name, operation)
         self._follow(txn, intent)
         with txn:
-            rows = [self._tracer(intent, self.random) for _ in range(3)]
-            for number, row in enumerate(rows):
-                if number:
-                    row["id"] = f"x{intent.instant}/{number}"
-            self._write(txn, intent, "upsert", rows)
+            self._write(txn, intent, "upsert", self._rows_of_overwrite(process, intent))
             self.pause_between(process, 300)
             self._commit(txn, intent)
+
+    def _rows_of_overwrite(self, process: Process, intent: Intent) -> list[Row]:
+        """Of keys that nobody else writes."""
+        rows = [self._tracer(intent, self.random) for _ in range(3)]
+        for number, row in enumerate(rows):
+            if number:
+                row["id"] = f"x{intent.instant}/{number}"
+        return rows
+
+    def _rows_of_common_keys(self, process: Process, intent: Intent) -> list[Row]:
+        """Each key once."""
+        rows = [self._tracer(intent, self.random), *self._rows(self.random, process.name, 4)]
+        return list({(row["part"], row["id"]): row for row in rows}.values())
 
     def _has_tracer(self, instant: str) -> bool:
         intent = self.audit.intents.get(instant)

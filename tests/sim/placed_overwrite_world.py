@@ -11,7 +11,7 @@ from tests.sim.overwrite_world import Overwriting
 from tests.sim.placed_world import Unbucketed
 
 if TYPE_CHECKING:
-    from mainstem.api.table import Table
+    from tests.sim.oracle import Intent, Row
     from tests.sim.world import Process
 
 
@@ -26,15 +26,7 @@ class PlacedOverwrites(Unbucketed, Overwriting):
         super().build()
         self.rules.ledger.placed = True
 
-    def _overwrite(self, process: Process, table: Table) -> None:
-        operation = self.random.choice(["insert_overwrite", "insert_overwrite", "insert_overwrite_table"])
-        txn, intent = self._begin(table, process.name, operation)
-        self._follow(txn, intent)
-        with txn:
-            rows = [self._tracer(intent, self.random), *self._rows(self.random, process.name, 4)]
-            once = {(row["part"], row["id"]): row for row in rows}
-            self._write(txn, intent, "upsert", list(once.values()))
-            self.pause_between(process, 300)
-            self._commit(txn, intent)
+    def _rows_of_overwrite(self, process: Process, intent: Intent) -> list[Row]:
+        return self._rows_of_common_keys(process, intent)
 
 

@@ -90,7 +90,38 @@ def _resized_to(data: bytes) -> int | None:
     return None if told is None else int(told.split(">")[1])
 
 
-class Resizing(Tables):
+class Anew(Tables):
+    """Writers whose transactions may be routed anew."""
+
+    def _begin(self, table: Table, name: str, kind: str, **options: Any) -> tuple[Any, Intent]:
+        txn, intent = super()._begin(table, name, kind, **options)
+        self.follow(txn, intent)
+        return txn, intent
+
+    def follow(self, txn: Any, intent: Intent) -> None:
+        """A transaction that is routed anew means the same rows under another instant."""
+        write_anew = txn._written_anew
+
+        def written_anew(stats: Any, buckets: int) -> Any:
+            later = write_anew(stats, buckets)
+            if not later.already_committed:
+                meant = Intent(intent.writer, later.instant, operations=intent.operations)
+                meant.stream, meant.fate = intent.stream, "unknown"
+                self.intents.append(meant)
+                self.audit.intents[meant.instant] = meant
+                self.world.counts.routed += 1
+                self.follow(later, meant)
+            return later
+
+        txn._written_anew = written_anew
+
+    def _has_tracer(self, instant: str) -> bool:
+        """A row on a key of its own, which may be called after an earlier instant of the same rows."""
+        intent = self.audit.intents.get(instant)
+        return intent is not None and any(row["id"].startswith("t") for kind, row in intent.operations)
+
+
+class Resizing(Anew):
     """Resizers, and writers whose transactions may be routed anew."""
 
     def _rules(self) -> ServiceRules:
@@ -145,33 +176,6 @@ class Resizing(Tables):
                 self._matches_some_moment(rows, before, lambda row, key=key: row["id"] == key)
             self.pause_between(process, 400)
 
-    def _begin(self, table: Table, name: str, kind: str, **options: Any) -> tuple[Any, Intent]:
-        txn, intent = super()._begin(table, name, kind, **options)
-        self.follow(txn, intent)
-        return txn, intent
-
-    def follow(self, txn: Any, intent: Intent) -> None:
-        """A transaction that is routed anew means the same rows under another instant."""
-        write_anew = txn._written_anew
-
-        def written_anew(stats: Any, buckets: int) -> Any:
-            later = write_anew(stats, buckets)
-            if not later.already_committed:
-                meant = Intent(intent.writer, later.instant, operations=intent.operations)
-                meant.stream, meant.fate = intent.stream, "unknown"
-                self.intents.append(meant)
-                self.audit.intents[meant.instant] = meant
-                self.world.counts.routed += 1
-                self.follow(later, meant)
-            return later
-
-        txn._written_anew = written_anew
-
-    def _has_tracer(self, instant: str) -> bool:
-        """A row on a key of its own, which may be called after an earlier instant of the same rows."""
-        intent = self.audit.intents.get(instant)
-        return intent is not None and any(row["id"].startswith("t") for kind, row in intent.operations)
-
     def _serve(self, table: Table) -> None:
         super()._serve(table)
         wanted = next(count for count in COUNTS if count != self.rules.ledger.buckets)  # type: ignore[attr-defined]
@@ -190,10 +194,8 @@ class ResizedServices(Resizing, Services):
     scenario = "resized-services"
 
 
-class ResizedSinks(Resizing, Sinks):
-    """``sinks`` with resizers: checkpoints are staged by one number of buckets and committed by another."""
-
-    scenario = "resized-sinks"
+class AnewSinks(Anew, Sinks):
+    """``sinks`` whose committers' transactions may be routed anew."""
 
     def _opened(self, process: Process) -> Table:
         table = super()._opened(process)
@@ -208,6 +210,12 @@ class ResizedSinks(Resizing, Sinks):
 
         table.begin = begun  # type: ignore[method-assign]
         return table
+
+
+class ResizedSinks(Resizing, AnewSinks):
+    """``sinks`` with resizers: checkpoints are staged by one number of buckets and committed by another."""
+
+    scenario = "resized-sinks"
 
 
 class ResizedMixed(Resizing, Mixed):

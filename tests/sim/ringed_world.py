@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING
 from mainstem.api.table import Table
 from mainstem.errors import Invalid
 from tests.sim.overwrite_world import Overwriting
+from tests.sim.resize_world import Anew, AnewSinks
 from tests.sim.services_world import Services
+from tests.sim.tasks_world import Tasks
 
 if TYPE_CHECKING:
     from tests.sim.oracle import Row
     from tests.sim.world import Process
 
 
-class Ringed(Overwriting, Services):
-    """``services`` with overwrites under consistent hashing, with splits and merges beside all of it."""
+class Resized(Anew, Services):
+    """Services of a table under consistent hashing, whose file groups are split and merged all the time."""
 
-    scenario = "ringed"
     settle_calls = 240_000  # two more services take turns with the last writers
     keys = 12
 
@@ -36,9 +37,6 @@ class Ringed(Overwriting, Services):
             "hoodie.bucket.index.max.num.buckets": "5",
             "hoodie.bucket.index.min.num.buckets": "1",
         }
-
-    def _lost_attempt(self, table: Table, intent: object) -> None:
-        """A task that dies is the business of other scenarios."""
 
     def _resize(self, process: Process, table: Table) -> None:
         """Split what can be split, or merge what can be merged; at once, or leave the plan to others."""
@@ -65,3 +63,24 @@ class Ringed(Overwriting, Services):
     def _serve(self, table: Table) -> None:
         super()._serve(table)
         table.services.run_clustering()
+
+
+class Ringed(Resized, Overwriting):
+    """``services`` with overwrites under consistent hashing, with splits and merges beside all of it."""
+
+    scenario = "ringed"
+
+    def _lost_attempt(self, table: Table, intent: object) -> None:
+        """A task that dies is the business of other scenarios."""
+
+
+class RingedTasks(Resized, Tasks):
+    """Writers whose tasks end before file groups are split and merged, and commit afterwards."""
+
+    scenario = "ringed-tasks"
+
+
+class RingedSinks(Resized, AnewSinks):
+    """``sinks`` under consistent hashing: file groups are others at the commit than when rows were staged."""
+
+    scenario = "ringed-sinks"

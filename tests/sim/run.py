@@ -35,14 +35,16 @@ from tests.sim.placed_world import Placed, PlacedClustered, PlacedIndexed, Place
 from tests.sim.publishers import Publishers
 from tests.sim.resize_world import ResizedMixed, ResizedServices, ResizedSinks, Resizes
 from tests.sim.restore_world import Restores
-from tests.sim.ringed_world import Ringed
+from tests.sim.ringed_world import Ringed, RingedSinks, RingedTasks
 from tests.sim.ruled_world import Ruled
 from tests.sim.services_world import Services
 from tests.sim.simulation import BODIES, Result, Simulation
 from tests.sim.sink_world import Sinks
+from tests.sim.statements_world import PlacedStatements, Statements
 from tests.sim.tables_world import Compactions, Tables
 from tests.sim.tasks_world import Tasks
 from tests.sim.vectors_world import Vectors
+from tests.sim.watched_world import WatchedLong, WatchedPublishers, WatchedTables
 from tests.sim.world import Counts, Faults, Violation
 
 SCENARIOS: dict[str, type[Simulation]] = {
@@ -72,6 +74,7 @@ SCENARIOS: dict[str, type[Simulation]] = {
     "placed-indexed": PlacedIndexed,
     "placed-overwrites": PlacedOverwrites,
     "placed-services": PlacedServices,
+    "placed-statements": PlacedStatements,
     "placed-sinks": PlacedSinks,
     "placed-tasks": PlacedTasks,
     "placed-clustered": PlacedClustered,
@@ -82,12 +85,18 @@ SCENARIOS: dict[str, type[Simulation]] = {
     "resizes": Resizes,
     "restores": Restores,
     "ringed": Ringed,
+    "ringed-sinks": RingedSinks,
+    "ringed-tasks": RingedTasks,
     "ruled": Ruled,
     "services": Services,
     "sinks": Sinks,
+    "statements": Statements,
     "tables": Tables,
     "tasks": Tasks,
     "vectors": Vectors,
+    "watched": WatchedTables,
+    "watched-long": WatchedLong,
+    "watched-publishers": WatchedPublishers,
 }
 REPEAT_EVERY = 100
 

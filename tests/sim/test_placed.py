@@ -15,6 +15,7 @@ import pytest
 from mainstem.readers.queries.key_places import KeyPlaces, StoredKeys
 from mainstem.services import clustering
 from mainstem.services.clustering_plan import Clusterable
+from mainstem.writers.append import BucketAppender
 from mainstem.writers.keys_placed_meanwhile import KeysPlacedMeanwhile
 from mainstem.writers.placed_rows import PlacingAppender
 from tests.sim.run import simulate
@@ -149,6 +150,16 @@ def _log_files_of_rows_placed_again_stay(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(PlacingAppender, "_take_back_all", forget)
 
 
+def _filled_keys_are_told_as_known_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody looks for new keys in a log file that says that it has none."""
+
+    def open_log(self: Any, partition: str, bucket: int) -> Any:
+        self._versions.setdefault((partition, bucket), self._passed)
+        return BucketAppender._open_log(self, partition, bucket)
+
+    monkeypatch.setattr(PlacingAppender, "_open_log", open_log)
+
+
 def _a_plan_of_what_was_listed_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """What completed since is not in it."""
 
@@ -182,6 +193,7 @@ def _a_plan_of_what_was_listed_before(monkeypatch: pytest.MonkeyPatch) -> None:
         (_placed_again_by_the_old_look, "placed-clustered", 1),
         (_log_files_of_rows_placed_again_stay, "placed-clustered", 1),
         (_a_plan_of_what_was_listed_before, "placed-clustered", 8),
+        (_filled_keys_are_told_as_known_ones, "placed", 4),
     ],
     ids=[
         "nobody looks under the lock",
@@ -198,6 +210,7 @@ def _a_plan_of_what_was_listed_before(monkeypatch: pytest.MonkeyPatch) -> None:
         "rows are placed again by the old look",
         "log files of rows that were placed again stay on the disk",
         "a plan leaves out what completed while it was made",
+        "keys that fill a small file group are told as known ones",
     ],
 )
 def test_a_placing_that_looks_for_less_is_found(

@@ -159,6 +159,38 @@ def test_only_the_columns_and_rows_that_a_statement_needs_are_read(
     assert [row[0] for row in _rows(tmp_path, "id")] == [0, 1, 5]
 
 
+@pytest.mark.parametrize(
+    "source, left_out",
+    [
+        ("(SELECT * FROM VALUES (2, 'x'), (9, 'y') AS v(id, name)) s", True),
+        ("(SELECT 2 + CAST(rand() * 0 AS INT) AS id, 'x' AS name UNION ALL SELECT 9, 'y') s", False),
+        ("(SELECT * FROM VALUES (2, 'x'), (9, 'y') AS v(id, name) LIMIT 2) s", False),
+    ],
+)
+def test_rows_that_nothing_matches_are_left_out_early_if_two_looks_at_a_small_source_agree(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, left_out: bool
+):
+    _table(tmp_path)
+    plans: list[str] = []
+    told = row_statements.needs
+
+    def needs(query: Any, table: Any) -> Any:
+        plans.append(query._jdf.queryExecution().optimizedPlan().toString())
+        return told(query, table)
+
+    monkeypatch.setattr(row_statements, "needs", needs)
+    ms.sql(
+        spark,
+        f"""MERGE INTO {_in(tmp_path)} t USING {source} ON t.id = s.id
+        WHEN MATCHED THEN UPDATE SET name = s.name
+        WHEN NOT MATCHED THEN INSERT (id, name, ts, city) VALUES (s.id, s.name, 1, 'rome')""",
+    )
+    assert ["LeftSemi" in plan for plan in plans] == [left_out]
+    assert _rows(tmp_path, "id", "name") == [
+        (0, "n0"), (1, "n1"), (2, "x"), (3, "n3"), (4, "n4"), (5, "n5"), (9, "y"),
+    ]  # fmt: skip
+
+
 # -- what others write meanwhile ---------------------------------------------------------------------------
 
 
@@ -253,6 +285,25 @@ def test_where_rows_merge_by_columns_an_update_leaves_other_columns_to_others(
     whole = {"hoodie.spark.sql.merge.into.partial.updates": "false"}
     ms.sql(spark, f"UPDATE {_in(tmp_path)} SET price = 8 WHERE id = 1", properties=whole)
     assert (1, "theirs", 8.0) in _rows(tmp_path, "id", "name", "price")
+
+
+def test_with_markers_update_and_merge_leave_texts_to_others_and_write_the_other_columns(
+    spark: SparkSession, tmp_path: Path, meanwhile: list[Any]
+):
+    marker = {"hoodie.record.merge.property.hoodie.write.partial.update.unavailable.value": "__same"}
+    table = _table(tmp_path, **{"hoodie.table.partial.update.mode": "FILL_UNAVAILABLE", **marker})
+    theirs = {"id": [1], "ts": [10], "city": ["rome"], "name": ["theirs"], "price": [1.0]}
+    meanwhile.append(lambda: table.update_columns(pa.table(theirs)))
+    ms.sql(spark, f"UPDATE {_in(tmp_path)} SET price = 9 WHERE id = 1")
+    assert (1, "theirs", 9.0) in _rows(tmp_path, "id", "name", "price")
+    merge = f"""MERGE INTO {_in(tmp_path)} t USING (SELECT explode(array(1, 7)) AS id, 'rome' AS city) s
+        ON t.id = s.id AND t.city = s.city WHEN MATCHED THEN UPDATE SET price = price + 1
+        WHEN NOT MATCHED THEN INSERT (id, city, ts, name) VALUES (s.id, s.city, 1, 'new')"""
+    meanwhile.append(lambda: table.update_columns(pa.table({**theirs, "name": ["again"], "price": [5.0]})))
+    ms.sql(spark, merge)
+    assert {(1, "again", 10.0), (7, "new", None)} <= set(_rows(tmp_path, "id", "name", "price"))
+    ms.sql(spark, f"UPDATE {_in(tmp_path)} SET name = NULL WHERE id = 1")
+    assert (1, None, 10.0) in _rows(tmp_path, "id", "name", "price")
 
 
 def test_a_statement_of_a_micro_batch_that_is_replayed_changes_rows_once(spark: SparkSession, tmp_path: Path):

@@ -7,6 +7,7 @@ commit, or at its last moment; what happens beside a clustering, while it execut
 from __future__ import annotations
 
 import hashlib
+from contextlib import contextmanager
 from datetime import timedelta
 
 import pyarrow as pa
@@ -21,8 +22,9 @@ from mainstem.indexing.index_build import create
 from mainstem.indexing.index_spec import IndexSpec
 from mainstem.metadata.index_definitions import PARTITIONED, Definition
 from mainstem.metadata.metadata_partitions import RECORD_INDEX
-from mainstem.services import clustering
+from mainstem.services import claim, cluster_group, clustering
 from mainstem.services.cluster_group import OutputTask
+from mainstem.services.other_attempts import sweep_private
 from mainstem.storage import paths
 from mainstem.timeline.clustering_plans import (
     ClusteredSlice,
@@ -363,6 +365,36 @@ def test_a_clustering_whose_plan_went_while_it_executed_is_planned_anew(plain, m
     check(plain, content(plain))
 
 
+def test_a_clusterer_whose_new_file_goes_with_its_plan_steps_back(plain, monkeypatch):
+    def made(*given, **more):
+        info = make_file(*given, **more)
+        again(plain).upsert(rows([1], ts=5, value="late"))  # takes the plan back, and its files
+        return info
+
+    make_file = cluster_group.make_file
+    monkeypatch.setattr(cluster_group, "make_file", made)
+    (done,) = plain.run_clustering(plain.schedule_clustering())
+    assert done.completion is None and "taken back" in done.describe()
+    assert content(plain)["k1"] == "late1"
+    check(plain, content(plain))
+
+
+@pytest.mark.disk("elsewhere an object tells the time")
+def test_the_file_that_tells_the_time_may_go_with_the_plan_that_is_claimed(plain, monkeypatch):
+    @contextmanager
+    def swept_once(seams, owner, data):
+        with prepared(seams, owner, data) as path:
+            if not swept:
+                swept.append(path)
+                sweep_private(seams.storage, owner)
+            yield path
+
+    swept, prepared = [], claim.prepared
+    monkeypatch.setattr(claim, "prepared", swept_once)
+    assert claim.store_now_ms(plain.writer_context(), plain.schedule_clustering()) > 0
+    assert len(swept) == 1
+
+
 def test_a_write_that_left_the_plan_alone_is_found_by_the_clustering(plain, monkeypatch):
     """As one of another engine."""
     monkeypatch.setattr(KeysPlacedMeanwhile, "_plans", lambda self, timeline: iter(()))
@@ -555,7 +587,7 @@ def test_views_of_the_past_and_changes_see_no_clustering(plain):
 
 
 def test_a_table_without_partitions_is_clustered(make_table):
-    table = make_table(partition_by=(), buckets=None, hoodie__index__type="SIMPLE")
+    table = make_table(partition_by=(), buckets=None, hoodie__index__type="SIMPLE", **GIVEN)
     for number in range(3):
         table.upsert(rows([number, 10 + number], ts=1))
     (done,) = table.cluster("value")

@@ -8,6 +8,8 @@ archived; file groups that a clustering replaces, or is about to, under an open 
 from __future__ import annotations
 
 import json
+import random
+import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,9 +21,13 @@ import pytest
 
 import mainstem
 from mainstem.errors import CorruptTable, Invalid, RolledBack, Unsupported
+from mainstem.formats.avro_container import OUR_MARK
 from mainstem.layout.hash_rings import HASH_MAX, first_ring, parsed_ring, ring_hashes, xxhash32
-from mainstem.writers import rollback
+from mainstem.writers import placed_rows, rollback
+from mainstem.writers.staged_rows import Stager
+from mainstem.writers.write_task import write_task
 from tests.golden_tables.tables import unpack
+from tests.storage.steps import storage_at
 
 ENGINE, COUNT = "hoodie.index.bucket.engine", "hoodie.bucket.index.num.buckets"
 GIVEN = {ENGINE: "CONSISTENT_HASHING", "hoodie.index.type": "BUCKET", COUNT: 2}
@@ -227,6 +233,57 @@ def test_file_groups_are_split_and_merged_and_writers_go_on(tmp_path: Path) -> N
     assert merging.services.cluster() == []
 
 
+@pytest.mark.supports("Writing", "rows staged by workers under consistent hashing")
+def test_staged_rows_go_to_the_file_groups_that_are_there_when_they_are_committed(tmp_path: Path) -> None:
+    table = make(tmp_path / "t", **SPLITS)
+    table.upsert(rows(range(60), 1))
+    spec = table.staging_spec(SCHEMA)
+    stager = Stager(storage_at(spec.base), spec, "flink", random.Random(1))
+    lines = [stager.stage(rows(range(20, 50), 2)), stager.stage(rows(range(40, 70), 3))]
+    lines.append(stager.stage(rows(range(3), 4), pa.array([True] * 3)))
+    (split,) = table.services.cluster()
+    assert split.replaced == 9
+    with table.begin() as later:
+        assert later.add_staged(lines[:1]) == 30
+        later.commit()
+    with table.begin() as latest:
+        assert latest.add_staged(lines[1:]) == 33
+        merging = mainstem.open_table(table.path, {**QUIET, **MERGES})
+        (merged,) = merging.services.cluster()  # and others again, since rows were written to these
+        assert merged.replaced == 18
+        latest.commit()
+    check_places(tmp_path / "t", {f"k{n}" for n in range(3, 70)})
+    found = mainstem.open_table(table.path).scan().to_arrow()
+    assert sorted(found["ts"].to_pylist()) == [1] * 17 + [2] * 20 + [3] * 30
+
+
+@pytest.mark.parametrize("by", ["tasks", "a large transaction"])
+def test_what_was_written_to_file_groups_that_were_split_is_routed_anew(
+    by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make(tmp_path / "t", **SPLITS)
+    table.upsert(rows(range(60), 1))
+    monkeypatch.setattr(placed_rows, "_KEPT_BYTES_MAX", 0 if by == "a large transaction" else 1 << 20)
+    for ts, properties in ((2, SPLITS), (3, MERGES)):
+        with table.begin() as txn:
+            if by == "tasks":
+                for task, some in enumerate((range(20, 50), range(50, 70))):
+                    token = {"task_partition": task, "stage": 1, "attempt": 0}
+                    batches, storage = rows(some, ts).to_batches(), storage_at(table.path)
+                    txn.add_task_result(write_task(txn.task_spec(), batches, **token, storage=storage))
+            else:
+                txn.write(rows(range(20, 70), ts))
+            other = mainstem.open_table(table.path, {**QUIET, **properties})
+            (changed,) = other.services.cluster()
+            assert changed.replaced >= 9
+            outcome = txn.commit()
+        assert outcome.rows == 50 and outcome.instant != txn.instant
+        check_places(tmp_path / "t", {f"k{n}" for n in range(70)})
+        found = mainstem.open_table(table.path).scan().to_arrow()
+        assert sorted(found["ts"].to_pylist()) == [1] * 20 + [ts] * 50
+    assert not [i for i in table.timeline() if i.completion is None]
+
+
 @pytest.mark.parametrize("theirs", ["planned", "completed"])
 def test_writers_that_take_one_plan_back_at_once_both_commit(
     theirs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -309,6 +366,29 @@ def test_indexes_of_keys_are_right_through_splits(tmp_path: Path) -> None:
     check()
 
 
+@pytest.mark.disk("files of the table are changed by hand")
+def test_an_index_of_keys_that_java_did_not_keep_up_is_not_asked_where_only_the_rings_tell(
+    tmp_path: Path,
+) -> None:
+    table = make(tmp_path / "t", **{"hoodie.metadata.enable": True})
+    table.indexes.create("record_index")
+    table.upsert(rows(range(9), 1))
+    stored = tmp_path / "t/.hoodie/hoodie.properties"
+    named = r"^hoodie\.(index|bucket|table\.checksum)\b.*\n"  # Java stores none of the options
+    stored.write_text(re.sub(named, "", stored.read_text(), flags=re.MULTILINE))
+
+    def asked() -> bool:
+        opened = mainstem.open_table(table.path)
+        assert not opened.config.uses_rings
+        text = str(opened.scan(filter=pc.field("id") == "k1").explain())
+        return "is not asked" not in text and "record index" in text
+
+    assert asked()
+    (commit,) = (tmp_path / "t/.hoodie/timeline").glob("*.deltacommit")
+    commit.write_bytes(commit.read_bytes().replace(OUR_MARK.encode(), b"j" * len(OUR_MARK)))
+    assert not asked()
+
+
 def test_overwrites_and_bulk_inserts_beside_a_split_lose_nothing(tmp_path: Path) -> None:
     table = make(tmp_path / "t", **SPLITS)
     table.upsert(rows(range(60), 1))
@@ -351,8 +431,8 @@ def test_what_does_not_fit_is_refused_by_name(tmp_path: Path) -> None:
         make(tmp_path / "t", **{"hoodie.bucket.index.partition.expressions": "a,1"})
     table = make(tmp_path / "t")
     table.upsert(rows(range(30), 1))
-    with pytest.raises(Unsupported, match="cannot be staged"):
-        table.staging_spec(SCHEMA)
+    with pytest.raises(Unsupported, match="bulk_insert cannot be staged"):
+        table.staging_spec(SCHEMA, "bulk_insert")
     ring = tmp_path / "t" / RINGS / "rome/00000000000000.hashing_meta"
     for damage in ("", "{}", ring.read_text().replace('"NORMAL"', '"DELETE"'), "[" * 100_000):
         ring.write_text(damage)

@@ -15,6 +15,7 @@ import mainstem
 from mainstem.errors import Invalid, RolledBack, Unsupported
 from mainstem.writers import moved_rows
 from mainstem.writers.keys_placed_meanwhile import KeysPlacedMeanwhile
+from mainstem.writers.write_spec import DELETE_MARK
 
 FILES, RECORDS = "GLOBAL_SIMPLE", "GLOBAL_RECORD_LEVEL_INDEX"
 MOVE = {"hoodie.record.index.update.partition.path": "true"}
@@ -114,6 +115,23 @@ def test_a_delete_of_rows_that_were_read_keeps_their_ordering_values(table):
     assert places(table).keys() == {"k0", "k2", "k4"}
     table.upsert(rows([1, 3], ts=8))
     assert places(table).keys() == {"k0", "k1", "k2", "k3", "k4"}
+
+
+def test_a_merge_deletes_keys_beside_rows_that_move(table):
+    with table.begin("merge_rows") as txn:  # k1 moves, k2 goes, k3 is updated late, k9 is new
+        given = pa.concat_tables([rows([1, 9], ts=6, city="b"), rows([2, 3, 4], ts=5)])
+        txn.write(given.append_column(DELETE_MARK, pa.array([False, False, True, False, True])))
+        again(table).upsert(rows([3, 4], ts=7, city="c"))
+        txn.commit()
+    found = places(table)
+    assert {key: city for key, (city, _) in found.items()} == {
+        "k0": "a", "k1": "b", "k3": "c", "k4": "c", "k9": "b"
+    }  # fmt: skip
+    with table.begin("merge_rows") as both, pytest.raises(Unsupported, match="'k1' is deleted in one part"):
+        given = pa.concat_tables([rows([1], ts=8, city="b"), rows([1], ts=8)])
+        both.write(given.append_column(DELETE_MARK, pa.array([True, False])))
+        both.commit()
+    assert places(table) == found
 
 
 def test_a_flagged_delete_decides_by_its_ordering_value_wherever_the_row_is(table):

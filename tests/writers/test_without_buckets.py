@@ -21,6 +21,7 @@ from mainstem.writers import placed_rows
 from mainstem.writers.keys_placed_meanwhile import KeysPlacedMeanwhile
 
 FILES = ("SIMPLE", "BLOOM")
+RATIO = "hoodie.logfile.to.parquet.compression.ratio"
 GLOBAL = ("GLOBAL_SIMPLE", "GLOBAL_BLOOM", "RECORD_INDEX", "GLOBAL_RECORD_LEVEL_INDEX")
 STAY = {
     "hoodie.simple.index.update.partition.path": "false",
@@ -30,10 +31,10 @@ STAY = {
 
 @pytest.fixture
 def make(make_table):
-    """A table under an index; of a record index's kinds, with that index."""
+    """A table under an index, which other engines may write; of a record index's kinds, with that index."""
 
     def make(kind="SIMPLE", **more):
-        properties = {"hoodie__index__type": kind, **more}
+        properties = {"hoodie__index__type": kind, "hoodie.mainstem.exclusive": False, **more}
         table = make_table(kind, buckets=None, **properties)
         if kind.endswith("RECORD_LEVEL_INDEX"):
             table.create_index("record_index")
@@ -102,6 +103,40 @@ def test_under_a_record_index_small_file_groups_are_filled_up(make):
     alone.upsert(rows(range(40, 50), ts=1))
     assert len(set(groups(table).values())) == 2
     assert table.validate_metadata().ok
+
+
+@pytest.mark.parametrize("kind", ["SIMPLE", "GLOBAL_BLOOM"])
+def test_where_only_mainstem_writes_small_file_groups_are_filled_up_without_an_index(make, kind):
+    table = make(kind, **{"hoodie.mainstem.exclusive": True, "hoodie.mainstem.services": "off"})
+
+    def writer(**more):
+        return again(table, **STAY, **more)
+
+    writer().upsert(rows(range(10), ts=1))
+    with writer().begin() as first, writer().begin() as second:  # both find k10 nowhere
+        first.write(rows([3, 10, 11], ts=2, value="first"))
+        second.write(rows([10, 12], ts=3, value="second"))
+        second.commit()
+        first.commit()
+    writer().upsert(rows([11, 12], ts=4, value="late"))  # which are in log files
+    found = content(table)
+    assert len(set(groups(table).values())) == 1 and len(found) == 13
+    assert [found[f"k{n}"] for n in (3, 10, 11, 12)] == ["first3", "second10", "late11", "late12"]
+    size = sum(table.opened.seams.storage.stat(f"a/{name}").size for name in data_files(table))
+    full = writer(**{"hoodie.parquet.small.file.limit": size, RATIO: "1"})
+    full.upsert(rows([20], ts=1))  # its log files count: the file group is as large as that
+    assert len(set(groups(table).values())) == 2
+    roomy = writer(**{"hoodie.parquet.small.file.limit": size, RATIO: "0.1"})
+    roomy.upsert(rows([21], ts=1))
+    last = writer(**{"hoodie.parquet.max.file.size": 1000})
+    last.upsert(rows([22], ts=1))  # it would become too large
+    assert len(set(groups(table).values())) == 3 and len(content(table)) == 16
+    writer().compact()
+    assert len(content(table, mode="read_optimized")) == 16
+    writer().upsert(rows(range(30), ts=9))
+    assert len(groups(table)) == 30
+    with pytest.raises(Invalid, match="expected a number from 0 to 1"):
+        writer(**{RATIO: "much"}).upsert(rows([1], ts=9))
 
 
 @pytest.mark.parametrize("limit", ["0", "1000000"])

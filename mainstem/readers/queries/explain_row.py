@@ -17,8 +17,11 @@ import pyarrow.compute as pc
 
 from mainstem.errors import CorruptTable, Invalid, Unsupported
 from mainstem.formats.avro_schema import META_FIELDS
+from mainstem.formats.bloom_filter import may_hold_one
 from mainstem.formats.log_file import BlockKind, Header, LogBlock
 from mainstem.formats.schema_resolution import project_to
+from mainstem.layout.key_generator import COMPLEX, KeyGenerator
+from mainstem.layout.keys import value_texts
 from mainstem.layout.slicing import FileGroup, FileSlice, query_slice
 from mainstem.limits import EXPLAINED_COLUMNS_OF_MAX, EXPLAINED_VERSIONS_MAX
 from mainstem.merge.file_slice import merge_slice, probe
@@ -26,11 +29,21 @@ from mainstem.merge.fold import fold, positions
 from mainstem.merge.log_entries import DataRows, DeletedKeys, Entry, entry_keys
 from mainstem.merge.modes import merge_mode
 from mainstem.merge.rules import KEY_COLUMN
+from mainstem.metadata.derive.index_rows import bloom_of_footer
 from mainstem.options import WRITER_NAME
 from mainstem.readers.planning.file_presence import check_files, check_listed, committed_sizes
 from mainstem.readers.planning.query_times import instant_time
-from mainstem.readers.queries.row_explanation import LookedAt, RowExplanation, RowVersion, Trouble
+from mainstem.readers.queries.row_explanation import (
+    ChangeRecord,
+    IndexEntry,
+    LookedAt,
+    RowExplanation,
+    RowVersion,
+    Trouble,
+)
+from mainstem.readers.queries.row_traces import change_records, index_entries
 from mainstem.readers.queries.snapshot import View, make_split, read_spec
+from mainstem.readers.rows.base_rows import open_base
 from mainstem.readers.rows.log_rows import entries_of, live_blocks
 from mainstem.readers.rows.native_logs import blocks_of
 from mainstem.readers.rows.query_columns import with_path_values
@@ -48,22 +61,46 @@ _UNREADABLE = (CorruptTable, FileNotFoundError, Unsupported)
 
 def explain_row(
     storage: Storage,
-    key: str | int,
+    key: str | int | Mapping[str, object],
     *,
     partition: str | None = None,
     as_of: str | None = None,
     damaged: str = "error",
     use: Use = Use(),  # noqa: B008 - frozen
 ) -> RowExplanation:
-    """Every version of the row with this record key, as ``_hoodie_record_key`` has it.
+    """Every version of the row with this record key: as ``_hoodie_record_key`` has it, or by its columns.
 
     ``partition``: its path below the table, None for all. ``as_of``: a requested time. Raises ``Invalid`` for
-    a partition that is not there, ``CorruptTable`` if the table's timeline cannot be read.
+    a partition that is not there, or columns that are not the key's, ``CorruptTable`` if the table's timeline
+    cannot be read.
     """
     until = None if as_of is None else instant_time(as_of, "as_of")
     view = View.load(storage, until, damaged=damaged, use=use)
     spec = read_spec(view.state, None, None, until, damaged)
-    return _Search(view, spec, str(key), as_of).explanation(partition)
+    keys = _of_columns(key, view, spec) if isinstance(key, Mapping) else pa.array([str(key)])
+    return _Search(view, spec, keys, as_of).explanation(partition)
+
+
+def _of_columns(key: Mapping[str, object], view: View, spec: ReadSpec) -> pa.Array:
+    """Record keys that a row with these values in its key columns has: one, or two where releases differ."""
+    config, schema = view.state.config, spec.schema
+    names = config.record_key
+    if set(key) != set(names):
+        raise Invalid(
+            f"explain_row(key={{...}}) has the columns {', '.join(map(repr, key)) or 'none'}; the record key"
+            f" of this table is made of {', '.join(map(repr, names)) or 'no column: give its text'}",
+            table=view.state.storage.base,
+        )
+    fields = [schema.field(name) for name in names]
+    try:
+        row = pa.Table.from_pylist([dict(key)], pa.schema(fields))
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        kinds = ", ".join(f"{field.name} {field.type}" for field in fields)
+        raise Invalid(f"explain_row(key={dict(key)!r}): the key columns are {kinds}: {error}") from error
+    made = KeyGenerator.of(config).record_keys(row).texts
+    if config.key_generator == COMPLEX and len(names) == 1:  # HUDI-7001: with or without the field's name
+        made = pa.concat_arrays([made, value_texts(row.column(0), "key").combine_chunks()])
+    return made
 
 
 @dataclass(frozen=True)
@@ -109,8 +146,8 @@ class _Verdict:
 
 
 class _Search:
-    def __init__(self, view: View, spec: ReadSpec, key: str, as_of: str | None) -> None:
-        self.view, self.spec, self.key, self.as_of = view, spec, key, as_of
+    def __init__(self, view: View, spec: ReadSpec, keys: pa.Array, as_of: str | None) -> None:
+        self.view, self.spec, self.keys, self.as_of = view, spec, keys, as_of
         self.state, self.storage = view.state, view.state.storage
         self.replaced = self.state.replaced(view.until)
         self.troubles: dict[tuple[str, str], Trouble] = {}
@@ -118,12 +155,15 @@ class _Search:
         self.versions: list[RowVersion] = []
         self.columns: dict[str, int] = {}
         self.omitted = 0
+        self.changes: list[ChangeRecord] = []
+        #: base files that their bloom filters rule out
+        self.ruled_out = 0
         #: files of the file group at hand that could not be read to their end
         self.unusable: set[str] = set()
 
     def explanation(self, partition: str | None) -> RowExplanation:
         config = self.state.config
-        buckets = wanted_buckets(pa.array([self.key]), config, self.storage)
+        buckets = wanted_buckets(self.keys, config, self.storage)
         if partition is not None:
             inside = {"..", ".", paths.HOODIE}.isdisjoint(partition.split("/"))
             metafile = paths.partition_metafile(partition)
@@ -142,11 +182,15 @@ class _Search:
             if buckets is not None:
                 data = [n for n in data if buckets.may_hold(name, paths.file_id_of(n) or "")]
             shown += self._partition(name, sorted(data))
+        rows = pa.concat_tables([self.spec.read_schema.empty_table(), *shown])
+        indexes: list[IndexEntry] = []
+        if self.view.until is None and self.view.use.metadata:
+            with self._told("the indexes of the metadata table"):
+                indexes += index_entries(self.state, self.keys, self.versions, rows)
         return RowExplanation(
-            self.key, self.storage.base, self.as_of, self._merge(), tuple(self.versions),
-            pa.concat_tables([self.spec.read_schema.empty_table(), *shown]), self.columns,
-            tuple(self.looked_at), self._looked_for(partition, len(listed), buckets),
-            tuple(self.troubles.values()), self.omitted,
+            self.keys[0].as_py(), self.storage.base, self.as_of, self._merge(), tuple(self.versions), rows,
+            self.columns, tuple(self.looked_at), self._looked_for(partition, len(listed), buckets),
+            tuple(self.troubles.values()), self.omitted, tuple(self.changes), tuple(indexes),
         )  # fmt: skip
 
     def _merge(self) -> str:
@@ -162,6 +206,8 @@ class _Search:
         if buckets is not None and (partition is not None or buckets.rules is None):
             wanted, count = buckets.of(partition or "")
             told += f" (bucket {', '.join(map(str, sorted(wanted)))} of {count})"
+        if self.ruled_out:
+            told += f"; bloom filters rule out {self.ruled_out} base files"
         kept = self.state.earliest_retained
         return told + (f"; cleans have removed what only commits before {kept} need" if kept else "")
 
@@ -194,10 +240,13 @@ class _Search:
         self.unusable = set()
         for slice_ in reversed(every.slices):
             for name in _files(slice_):
-                log = paths.parse_log_name(name)
-                if log is not None and log.is_cdc:
-                    continue
                 path = paths.in_partition(every.partition, name)
+                if _is_cdc(name):
+                    with self._told(path):
+                        self.changes += change_records(
+                            self.state, slice_, name, self.keys, self.view.damaged
+                        )
+                    continue
                 self.unusable.add(name)
                 with self._told(path):
                     check_files(self.state, every.partition, [name], sizes)
@@ -259,6 +308,9 @@ class _Search:
     def _in_base(self, place: _Place, path: str) -> Iterator[_Found]:
         narrow = self._split(place.slice_, replace(self.spec, columns=()), place.name)
         first, numbers = 0, []
+        if self._ruled_out(path):
+            self.ruled_out += 1
+            return
         for table in base_tables(self.storage, narrow, merged=True):
             numbers += (first + self._at(table.column(KEY_COLUMN))).tolist()
             first += table.num_rows
@@ -276,8 +328,20 @@ class _Search:
 
     def _at(self, keys: pa.ChunkedArray) -> np.ndarray:
         """Numbers of the rows with the key."""
-        texts = keys.cast(pa.large_string())
-        return np.flatnonzero(pc.equal(texts, pa.scalar(self.key, pa.large_string())).to_numpy())
+        wanted = self.keys.cast(pa.large_string())
+        return np.flatnonzero(pc.is_in(keys.cast(pa.large_string()), value_set=wanted).to_numpy())
+
+    def _ruled_out(self, path: str) -> bool:
+        """Whether the bloom filter in a base file's footer says that the key is not there. One that cannot be
+        read rules out nothing."""
+        if self.spec.virtual_key:
+            return False
+        with open_base(self.storage, path, final=self.view.damaged == "error") as base:
+            bloom = bloom_of_footer(base.source.metadata.metadata)
+        try:
+            return bloom is not None and not may_hold_one(bloom[1], self.keys, path=path)
+        except CorruptTable:
+            return False
 
     def _split(self, slice_: FileSlice, spec: ReadSpec, base: str | None) -> Split:
         alone = replace(slice_, base_file=base, log_files=() if base else slice_.log_files)

@@ -100,7 +100,8 @@ class StoredKeys:
 class KeyPlaces:
     """One look at where keys live; ``seen``: requested times of the instants that it goes by.
 
-    ``small_bytes``: a base file below that is filled up; 0: none is. ``elsewhere``: who reads many file
+    ``small_bytes``: a file group below that is filled up, 0: none is; a byte of its log files counts
+    ``log_ratio``. ``alone``: whether only mainstem writes the table. ``elsewhere``: who reads many file
     groups. ``recent``: what this writer wrote to the metadata table lately.
     """
 
@@ -111,11 +112,14 @@ class KeyPlaces:
         index: KeyIndex,
         stored: StoredKeys,
         small_bytes: int = 0,
+        log_ratio: float = 1.0,
+        alone: Callable[[], bool] = lambda: False,
         elsewhere: Elsewhere | None = None,
         recent: RecentRows | None = None,
     ) -> None:
         self._storage, self._config, self._stored = storage, config, stored
-        self._small_bytes, self._elsewhere, self._recent = small_bytes, elsewhere, recent
+        self._small_bytes, self._log_ratio, self._alone = small_bytes, log_ratio, alone
+        self._elsewhere, self._recent = elsewhere, recent
         self.index = index
         #: later keys were looked for in a later state than earlier ones
         self.looked_again = False
@@ -196,24 +200,43 @@ class KeyPlaces:
                     found.add(place)
         return sorted(found)
 
-    def to_fill(self, partition: str) -> GroupOfKey | None:
-        """A small file group that takes new keys in log files; None: put them into a new one.
+    def to_fill(self, partition: str, room: int, *, alone: bool) -> GroupOfKey | None:
+        """A file group of at most ``room`` bytes that takes new keys in log files; None: put them into a new
+        one. ``alone``: whether it may be one of a table that only mainstem writes, without a record index.
 
-        Only where the record index tells where keys live: Java looks into base files otherwise.
+        Only where the record index tells where keys live, or only mainstem writes: Java looks into base files
+        otherwise, and so would double the keys. It writes small base files anew instead
+        (``UpsertPartitioner``), and ends every other writer of their file groups. Ours would go on, and
+        Java's views leave out what is appended behind a base file that is not completed yet
+        (``HoodieFileGroup``).
         """
-        if not self._small_bytes or self._record_index(None if self.index.is_global else partition) is None:
+        if not self._small_bytes:
+            return None
+        indexed = self._record_index(None if self.index.is_global else partition) is not None
+        if not indexed and not (alone and self._alone()):
             return None
         if BLOOM_FILTERS in ready_partitions(self._config.raw):
             return None  # Java's queries leave out file groups by it whose base file lacks a key
         if any(i.action == CLUSTERING for i in self._state.timeline.pending):
             return None  # it may replace that file group
-        sizes = {}
+        sizes = []
         based = [split for split in self._slices_in(partition, None) if split.base_file is not None]
         for split in sorted(based, key=_made, reverse=True)[:_LOOKED_AT_MAX]:
             if (found := self._storage.stat(split.base_file or "")) is not None:
-                sizes[split.file_id] = found.size
-        least = min(sizes, key=lambda file_id: (sizes[file_id], file_id), default=None)
-        return None if least is None or sizes[least] >= self._small_bytes else (partition, least)
+                sizes.append((found.size, split.file_id, split))
+        for base_bytes, file_id, split in sorted(sizes, key=lambda size: size[:2]):
+            if self._has_room(base_bytes, split, min(self._small_bytes - 1, room)):
+                return partition, file_id
+        return None
+
+    def _has_room(self, size: float, split: Split, most: int) -> bool:
+        """Whether a base file of this size has with its log files at most so many bytes."""
+        for path in split.log_files:
+            if size > most:
+                break
+            found = self._storage.stat(path)
+            size += 0 if found is None else found.size * self._log_ratio
+        return size <= most
 
     def indexed(self, partition: str, keys: pa.Array) -> set[GroupOfKey]:
         """File groups that the record index names for these keys of a partition, replaced or not; none

@@ -59,6 +59,36 @@ class RowVersion:
 
 
 @dataclass(frozen=True)
+class ChangeRecord:
+    """What a change log (``.cdc``) has of the key: ``op`` is ``i``, ``u`` or ``d``.
+
+    An image is None where the log has none: a table's supplemental logging mode may leave out one or both.
+    """
+
+    op: str
+    partition: str
+    file_id: str
+    file: str
+    block: int
+    offset: int
+    row: int
+    instant: str
+    completion: str | None
+    before: Mapping[str, object] | None
+    after: Mapping[str, object] | None
+
+
+@dataclass(frozen=True)
+class IndexEntry:
+    """What an index of the metadata table says of the key now. ``agrees``: so do the rows of a query."""
+
+    index: str
+    entry: Mapping[str, object]
+    agrees: bool
+    what: str
+
+
+@dataclass(frozen=True)
 class LookedAt:
     """A file group that was looked through: ``files`` of it that were read, ``slices`` it has."""
 
@@ -83,7 +113,8 @@ class RowExplanation:
     ``rows`` is what a query shows of the key: no row, one, or one in each partition that has it. ``columns``
     says for rows that partial updates made which version (by ``number``) a column's value is from.
     ``omitted`` counts versions beyond the limit: the oldest ones. ``troubles``: what could not be read; the
-    winner is that of the rest.
+    winner is that of the rest. ``changes``: what change logs have of the key. ``indexes``: what the record
+    index and secondary indexes say of it; empty where there are none, or as of a time.
     """
 
     key: str
@@ -97,6 +128,8 @@ class RowExplanation:
     looked_for: str
     troubles: tuple[Trouble, ...]
     omitted: int = 0
+    changes: tuple[ChangeRecord, ...] = ()
+    indexes: tuple[IndexEntry, ...] = ()
 
     @property
     def found(self) -> bool:
@@ -119,7 +152,7 @@ class RowExplanation:
     def to_json(self) -> dict[str, Any]:
         """All of it as JSON data."""
         told = {name: getattr(self, name) for name in _TOLD} | {"rows": self.rows.to_pylist()}
-        for name in ("versions", "looked_at", "troubles"):
+        for name in ("versions", "changes", "indexes", "looked_at", "troubles"):
             told[name] = [asdict(item) for item in getattr(self, name)]
         made = _plain(told)
         assert isinstance(made, dict)
@@ -145,6 +178,11 @@ class RowExplanation:
             yield from _version_lines(version)
         for name, number in self.columns.items():
             yield f"column {name!r} is from version {number}"
+        for change in self.changes:
+            yield from _change_lines(change)
+        for said in self.indexes:
+            told = json.dumps(_plain(said.entry), ensure_ascii=False)
+            yield f"index {said.index}{'' if said.agrees else ' DIFFERS'}: {said.what} {told}"
         if self.found:
             yield self.looked_for
         for trouble in self.troubles:
@@ -171,6 +209,18 @@ def _version_lines(version: RowVersion) -> Iterator[str]:
         yield f"   {json.dumps(_plain(version.values), ensure_ascii=False)}"
     if version.extra_metadata:
         yield f"   metadata {json.dumps(_plain(version.extra_metadata), ensure_ascii=False)}"
+
+
+def _change_lines(change: ChangeRecord) -> Iterator[str]:
+    done = f"completed {change.completion}" if change.completion else "not completed"
+    yield f"change {change.op}: instant {change.instant}, {done}"
+    yield (
+        f"   {change.partition or '.'}/{change.file}, block {change.block} at offset {change.offset},"
+        f" row {change.row}"
+    )
+    for name, image in (("before", change.before), ("after", change.after)):
+        if image is not None:
+            yield f"   {name} {json.dumps(_plain(image), ensure_ascii=False)}"
 
 
 def _plain(value: object) -> object:

@@ -12,7 +12,7 @@ Log files are mapped piece by piece, so that pages already read do not stay in t
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -50,12 +50,15 @@ _PIECES_PER_BOUND = 32
 _NUMBER = "\0number"
 
 
-def read_bounded(storage: Storage, split: SliceQuery, memory_bytes: int) -> Iterator[pa.Table]:
+def read_bounded(
+    storage: Storage, split: SliceQuery, memory_bytes: int, seen: Callable[[LogBlock], None] | None = None
+) -> Iterator[pa.Table]:
     """Same rows as ``read_split``, within about ``memory_bytes`` of memory.
 
-    The query must have no filter and no range of instants. Raises what ``read_split`` raises.
+    The query must have no filter and no range of instants. ``seen`` is called for every log block before the
+    first rows come. Raises what ``read_split`` raises.
     """
-    log = _Log.of(storage, split, max(1, min(_PIECE_BYTES, memory_bytes // _PIECES_PER_BOUND)))
+    log = _Log.of(storage, split, max(1, min(_PIECE_BYTES, memory_bytes // _PIECES_PER_BOUND)), seen)
     share = int(memory_bytes * _LOG_SHARE)
     one_stored_row = split.spec.rules.partial is None and split.spec.rules.merger is None
     if log.decoded_bytes + log.rows * _BYTES_PER_KEY <= share:
@@ -107,11 +110,22 @@ class _Log:
     partial: bool
 
     @classmethod
-    def of(cls, storage: Storage, split: SliceQuery, piece_bytes: int) -> _Log:
+    def of(
+        cls,
+        storage: Storage,
+        split: SliceQuery,
+        piece_bytes: int,
+        seen: Callable[[LogBlock], None] | None = None,
+    ) -> _Log:
+        def released(block: LogBlock) -> tuple[LogBlock, int, int]:
+            if seen is not None:
+                seen(block)
+            return _released(block)
+
         rows = decoded = 0
         partial = False
         parts: list[_Part] = []
-        for path, (block, size, count) in live_blocks(storage, split, _released):
+        for path, (block, size, count) in live_blocks(storage, split, released):
             rows += count
             decoded += size * (_PARQUET_GROWS if block.kind is BlockKind.PARQUET_DATA else _AVRO_GROWS)
             partial = partial or block.partial

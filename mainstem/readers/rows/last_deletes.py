@@ -1,7 +1,8 @@
 """Which keys the logs of a file slice delete last, with ordering values: what a base file cannot say.
 
 Read by columns, and only keys, ordering values and marks of deletes. Of a log with many rows only the entries
-of keys that are deleted somewhere are kept, so memory grows with the number of deletes.
+of keys that are deleted somewhere are kept, so memory grows with the number of deletes. Where no row can be
+marked as a delete, delete blocks are read first, and the rows only if some have ordering values.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import pyarrow.compute as pc
 from mainstem.formats.log_file import BlockKind, Header, LogBlock
 from mainstem.merge.fold import fold, ordering_at, positions
 from mainstem.merge.log_entries import DataRows, DeletedKeys, Entry, deleted_rows, entry_keys
-from mainstem.merge.rules import MergeRules
+from mainstem.merge.rules import MergeRules, marks_deletes
 from mainstem.readers.rows.log_rows import Run, entries_of, log_runs
 from mainstem.readers.rows.slice_query import SliceQuery
 from mainstem.storage import paths
@@ -134,11 +135,12 @@ def _expressible(ordering: tuple[pa.Array, ...], count: int) -> np.ndarray:
 def _of_deleted_keys(storage: Storage, split: SliceQuery, memory_bytes: int) -> list[_Placed]:
     """All entries of the keys that are deleted with ordering values somewhere, in replay order."""
     rules = split.spec.rules
-    most = max(1, memory_bytes // _SHARE // _BYTES_PER_ENTRY)
+    marked = marks_deletes(rules, split.spec.schema.names)
+    most = max(1, memory_bytes // _SHARE // _BYTES_PER_ENTRY) if marked else 0
     deleted: list[pa.Array] = []
     kept: list[_Placed] = []
     count = 0
-    for one in _entries(storage, split):
+    for one in _entries(storage, split, only_deletes=not marked):
         mask = _timed(one.entry, rules)
         if mask.any():
             chosen = entry_keys(one.entry).filter(pa.array(mask, pa.bool_())).cast(pa.string())
@@ -164,9 +166,12 @@ def _timed(entry: Entry, rules: MergeRules) -> np.ndarray:
     return np.zeros(entry.table.num_rows, bool) if mask is None else mask
 
 
-def _entries(storage: Storage, split: SliceQuery) -> Iterator[_Placed]:
+def _entries(storage: Storage, split: SliceQuery, *, only_deletes: bool = False) -> Iterator[_Placed]:
+    """Entries in replay order, ``only_deletes``: those of delete blocks."""
     narrow = replace(split, spec=replace(split.spec, columns=(), extra=(), filter=None))
     for run in log_runs(storage, narrow):
+        if only_deletes and run[0][1].kind is not BlockKind.DELETE:
+            continue
         for entry in entries_of(run, narrow.spec):
             count = entry.table.num_rows if isinstance(entry, DataRows) else len(entry.keys)
             yield _Placed(entry, _told(run, count, _place), _told(run, count, _block_instant))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -158,7 +159,7 @@ class IndexCuts:
 
     def _kept_up(self, found: Sequence[FileSlice], partition: str) -> bool:
         """Whether an index of keys can be trusted: for buckets, only if no other engine wrote since."""
-        bucketed = self._config.uses_rings or any(file_id_bucket(s.file_id) is not None for s in found)
+        bucketed = self._has_rings or any(file_id_bucket(s.file_id) is not None for s in found)
         return not bucketed or self._indexes.kept_up(partition)
 
     def _in_some_partitions(self, found: Sequence[FileSlice]) -> bool:
@@ -184,7 +185,13 @@ class IndexCuts:
         """Whether a key can be in one partition only: not if each partition has its own buckets."""
         if not self._config.partition_fields:
             return True
-        return not self._config.uses_rings and any(file_id_bucket(s.file_id) is None for s in found)
+        return not self._has_rings and any(file_id_bucket(s.file_id) is None for s in found)
+
+    @cached_property
+    def _has_rings(self) -> bool:
+        """Whether the table is under consistent hashing. Java's properties may name no engine, and its file
+        ids are as those of other tables: then the rings tell."""
+        return self._config.uses_rings or self._state.storage.stat(paths.CONSISTENT_HASHING) is not None
 
     def _by_secondary(self, found: Sequence[FileSlice]) -> Sequence[FileSlice]:
         for conjunct in self._conjuncts:

@@ -50,6 +50,7 @@ from mainstem.metadata.records.row_keys import (
     bloom_keys,
     column_stats_keys,
     partition_stats_keys,
+    secondary_keys,
     secondary_prefixes,
     split_secondary,
 )
@@ -279,6 +280,25 @@ class Indexes:
             return set()
         pairs = zip(rows["partition"].to_pylist(), rows["file_id"].to_pylist(), strict=True)
         return {(in_paths(partition or ""), file_id) for partition, file_id in pairs}
+
+    def places_of_each(self, keys: pa.Array, partitions: Sequence[str]) -> list[tuple[str, str]] | None:
+        """As ``places``, in order; None where no record index may be asked."""
+        if not self._usable_now(RECORD_INDEX):
+            return None
+        return sorted(self.places(keys, partitions))
+
+    def secondaries(self) -> list[Definition]:
+        """The secondary indexes that may be asked, by name."""
+        return [
+            d for name, d in sorted(self._metadata.definitions.by_partition.items())
+            if name.startswith(SECONDARY_PREFIX) and len(d.fields) == 1 and self._usable_now(name)
+        ]  # fmt: skip
+
+    def has_secondary(self, index: str, value: pa.Array, keys: pa.Array) -> bool:
+        """Whether a secondary index has one of these keys under a value, its text as Java prints it."""
+        self._used.add(index)
+        entries = secondary_keys(pa.concat_arrays([value] * len(keys)), keys)
+        return self._metadata.lookup(index, entries).num_rows > 0
 
     def secondary(self, column: str) -> Definition | None:
         """A secondary index on the column; None if none may be used."""

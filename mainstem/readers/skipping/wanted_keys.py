@@ -23,7 +23,7 @@ from mainstem.layout.foreign_tables import made_here
 from mainstem.layout.key_generator import COMPLEX, KeyGenerator
 from mainstem.layout.keys import value_texts
 from mainstem.layout.properties import TableConfig, load_config
-from mainstem.layout.stored_bucket_rules import rules_as_first
+from mainstem.layout.stored_bucket_rules import counts_as_made
 from mainstem.limits import WANTED_KEYS_MAX
 from mainstem.merge.rules import KEY_COLUMN
 from mainstem.options.placing import BUCKET_ENGINE, INDEX_TYPE
@@ -123,14 +123,15 @@ def wanted_buckets(keys: pa.Array | None, config: TableConfig, storage: Storage)
     A table created by mainstem has its bucket counts in the properties from the start, and every engine uses
     them. For other tables each writer is configured with the count, and a reader cannot know it. If the table
     was resized, rows may lie by any count that it had: the query's view may be of before it or of after it.
-    The properties are read for this, after the view was: a resize is announced there before it completes.
+    The properties are read for this, after the view was: a resize is announced there before it completes. So
+    is a file by which another engine gives partitions counts of their own.
     """
     if keys is None or not _is_bucketed(config) or config.buckets is None:
         return None
     if not made_here(storage, config):
         return None
     rules = config.bucket_rules
-    if rules is not None and not rules_as_first(storage):
+    if (rules is not None or not config.exclusive) and not counts_as_made(storage, rules):
         return None
     counts = config.every_buckets | load_config(storage).every_buckets
     hashes = key_hashes(keys, hash_fields=config.hash_fields, parts=None)

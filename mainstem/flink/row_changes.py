@@ -1,0 +1,66 @@
+"""UPDATE and DELETE: the rows that WHERE names are read as a query of Flink's, and written in one commit.
+
+Hudi's connector has both in batch mode (``HoodieTableSink.applyRowLevelUpdate``, ``applyRowLevelDelete``).
+The query sees the table as it is when it is planned. A deleted row carries its ordering value, an updated one
+too unless it sets another: what another writer commits meanwhile with a greater one outlives the statement.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mainstem.errors import Invalid, Unsupported
+from mainstem.flink.declared_columns import assembled
+from mainstem.flink.insert_overwrite import OverwriteResult, batches
+from mainstem.flink.recovery import ends
+from mainstem.flink.statements import Syntax, named, quoted
+from mainstem.writers.write_spec import DELETE_ROWS, UPSERT
+
+if TYPE_CHECKING:
+    from mainstem.flink.declared_table import Declared
+    from mainstem.flink.pipeline import Planned
+
+
+def query(found: Syntax, table: Declared) -> str:
+    """The rows that a statement changes, as it leaves them. Raises ``Invalid`` for a column that is not
+    there."""
+    alias = quoted(found.alias or table.name)
+    assigned = dict(found.assigned)
+    unknown = [name for name in assigned if name not in table.columns.names]
+    if unknown or len(assigned) < len(found.assigned):
+        raise Invalid(
+            f"UPDATE {table.name}: {', '.join(unknown) or 'a column'} is not there, or is set twice; the"
+            f" table has {', '.join(table.columns.names)}"
+        )
+    columns = [assigned.get(name, f"{alias}.{quoted(name)}") for name in table.columns.names]
+    where = f" WHERE {found.condition}" if found.condition else ""
+    return f"SELECT {', '.join(columns)} FROM {quoted(*table.names)} AS {alias}{where}"
+
+
+def change(planned: Planned, found: Syntax) -> OverwriteResult:
+    """Runs the query and commits. Raises ``Invalid`` for an update of a key or partition column,
+    ``Unsupported`` for a table that is read as a stream; nothing is written then."""
+    name, verb = planned.declared.name, "DELETE" if found.kind == "SqlDelete" else "UPDATE"
+    if planned.changes or not ends(planned.env, planned.rows):
+        raise Unsupported(
+            f"{verb} {name}: the table is read as a stream (read.streaming.enabled), which does not end;"
+            " leave that out, or set it in a hint of the SELECT alone"
+        )
+    insert = planned.opened()
+    target, config = insert.target, insert.target.table.config
+    key = (*config.record_key, *config.partition_fields)
+    wrong = [column for column, _ in found.assigned if column in key]
+    if wrong:
+        raise Invalid(
+            f"UPDATE {name}: {', '.join(wrong)} tells where a row lies (record key or partition): INSERT the"
+            " row with its new value, and DELETE the old one",
+            table=target.table.path,
+        )
+    with named(planned.env, planned.rows) as view:
+        sent = planned.env.sql_query(f"SELECT {', '.join(insert.expressions)} FROM {view}")
+    with target.table.begin(DELETE_ROWS if verb == "DELETE" else UPSERT) as txn:
+        for batch in batches(planned.env, sent):
+            rows = assembled(batch.columns, insert.shapes)
+            txn.write(rows.select(dict.fromkeys((*key, *config.ordering))) if verb == "DELETE" else rows)
+        outcome = txn.commit()
+    return OverwriteResult(target.sink, outcome)

@@ -1,0 +1,80 @@
+"""A client of Spark Connect for ``test_connect``: prints what came of all that it did as JSON.
+
+Run as ``python -m tests.spark.connect_client FOLDER``: a process of its own, since one of Spark Connect has
+no classic session.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from mainstem import spark as ms
+from mainstem.errors import MainstemError
+
+OPTIONS = {
+    "hoodie.table.name": "t",
+    "hoodie.datasource.write.recordkey.field": "id",
+    "hoodie.bucket.index.num.buckets": 2,
+}
+
+
+def refused(call: Callable[[], object]) -> str:
+    """The error's class and sentence."""
+    try:
+        call()
+    except MainstemError as error:
+        return f"{type(error).__name__}: {error.message}"
+    return "it was done"
+
+
+def main(folder: Path) -> dict[str, Any]:
+    spark = (
+        SparkSession.builder.remote("local[2,4]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .getOrCreate()
+    )
+    first, second = str(folder / "first"), str(folder / "second")
+    named = f"mainstem.`{first}`"
+    rows = spark.range(6).selectExpr("id", "id AS v")
+    found: dict[str, Any] = {"session": type(spark).__module__}
+    try:
+        rows.write.format("hudi").options(**OPTIONS).mode("append").save(first)
+        outcome = ms.write_batch(rows.selectExpr("id", "v + 1 AS v"), first, options=OPTIONS)
+        found["outcome"] = [outcome.status, outcome.rows, outcome.instant]
+        found["empty"] = ms.write_batch(rows.limit(0), first, options=OPTIONS).status
+        found["no key"] = refused(
+            lambda: ms.write_batch(rows.selectExpr("CAST(NULL AS LONG) id", "v"), first, options=OPTIONS)
+        )
+        bulk = {**OPTIONS, "hoodie.datasource.write.operation": "bulk_insert"}
+        found["bulk"] = ms.write_batch(rows.repartition(3), str(folder / "bulk"), options=bulk).rows
+        runs = ms.run_services(spark, first, "compact", if_due=False)
+        found["services"] = [[run.service, len(run.results)] for run in runs]
+        found["built"] = str(ms.create_index(spark, first, "column_stats", ["v"]).index)
+        found["indexes"] = [row.index_name for row in ms.sql(spark, f"SHOW INDEXES FROM {named}").collect()]
+        older = f"{named} TIMESTAMP AS OF '{outcome.instant}' AS o"
+        joined = f"{named} AS n JOIN {older} ON n.id = o.id AND n.v = o.v"
+        query = f"SELECT sum(n.v) AS s, '{{}}' AS t FROM {joined} WHERE n.id > :low"
+        found["query"] = list(ms.sql(spark, query, args={"low": 1}).collect()[0])
+        found["delete"] = refused(lambda: ms.sql(spark, f"DELETE FROM {named} WHERE id = 1"))
+        read = spark.readStream.format("mainstem").load(first).select("id", "v")
+        update = {"options": OPTIONS, "output_mode": "update"}
+        found["update"] = refused(lambda: ms.write_stream(read, second, **update))
+        stream = ms.write_stream(
+            read, second, options=OPTIONS, checkpoint=str(folder / "chk"), trigger={"availableNow": True}
+        )
+        stream.awaitTermination()
+        found["stream"] = ms.stream_metrics(spark, stream.lastProgress, sink=second, source=first)
+    finally:
+        spark.stop()
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(Path(sys.argv[1]))))
