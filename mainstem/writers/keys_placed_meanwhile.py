@@ -17,6 +17,11 @@ rows were appended to, or one that others placed keys in meanwhile, it does not 
 instant, in whatever order: a new look tells where all keys live by now, and all rows are placed by it
 (``PlacingAppender.place_again``). The new look knows of everything that completed before it, so that is done.
 
+**Keys that left their file group.** A compaction leaves deleted keys out, and a record index forgets a key at
+its delete; who inserts the key then puts it into another file group. So where keys may have left a file group
+since a transaction began, the rows that it appended there are placed by a new look if others put one of their
+keys elsewhere; and whoever inserts keys looks into the log files of known keys, too.
+
 **File groups that will be replaced.** Whoever executes a plan leaves out what comes after it, and Java's
 executors look for nothing at their end. So a writer that is about to complete in a file group of a pending
 clustering takes the plan back first, outside the lock, and publishes once the plan is gone from the timeline.
@@ -37,7 +42,7 @@ from mainstem.storage import paths
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.clustering_plans import CLUSTER, ClusteringPlan, load_clustering_plan
 from mainstem.timeline.commit_metadata import OVERWRITES, CommitMetadata
-from mainstem.timeline.instant import CLUSTERING, REPLACECOMMIT
+from mainstem.timeline.instant import CLUSTERING, COMMIT, DELTACOMMIT, REPLACECOMMIT
 from mainstem.writers.conflicts import COMPACT, LOG_COMPACT, CompletedWrites, is_completed_write
 from mainstem.writers.context import WriterContext
 from mainstem.writers.placed_rows import PlacingAppender
@@ -75,6 +80,9 @@ class KeysPlacedMeanwhile:
         self._writes = CompletedWrites(self._storage, instant, ctx.config.history)
         self._done = {instant}
         self._rounds = 0
+        #: file groups that keys left by an instant, and by those that were archived meanwhile
+        self._left_by: dict[str, set[GroupOfKey]] = {}
+        self._left_by_archived: set[GroupOfKey] = set()
         #: file groups that instants replaced which ``_done`` has
         self._replaced: set[GroupOfKey] = set()
 
@@ -83,13 +91,14 @@ class KeysPlacedMeanwhile:
         and take back plans that would leave rows out."""
         self._rounds += 1
         again, waiting = self._must_place_again([]), list[str]()
-        for requested, metadata in self._unseen(timeline):
+        for requested, metadata in list(self._unseen(timeline)):
             if self._hides(metadata):
                 return Replaced(f"the instant {requested} overwrote them", again=True)
             self._note(metadata)
             self._note_rows_of_clustering(requested, metadata)
-            added = list(self._added(metadata))
+            added = list(self._added(timeline, requested, metadata))
             again = again or self._must_place_again([place for place, _ in added])
+            again = again or any(self._meets_elsewhere(*one) for one in added)
             if again:
                 waiting.append(requested)
                 continue
@@ -141,8 +150,8 @@ class KeysPlacedMeanwhile:
 
     def look(self, timeline: ActiveTimeline) -> LookAgain | None:
         """Under the lock: None if the transaction's rows lie where their keys are."""
-        for requested, metadata in self._unseen(timeline):
-            added = list(self._added(metadata))
+        for requested, metadata in list(self._unseen(timeline)):
+            added = list(self._added(timeline, requested, metadata))
             if self._hides(metadata) or (
                 added and (self._rounds < _ROUNDS_MAX or any(self._meets(*one) for one in added))
             ):
@@ -190,7 +199,31 @@ class KeysPlacedMeanwhile:
                 yield requested, plan
 
     def _meets(self, place: GroupOfKey, path: str) -> bool:
-        return any(keys is None or self._appender.meets(place, keys) for keys in self._keys(place, path))
+        appender = self._appender
+        return any(
+            keys is None or appender.meets(place, keys) or appender.meets_elsewhere(place, keys)
+            for keys in self._keys(place, path)
+        )
+
+    def _meets_elsewhere(self, place: GroupOfKey, path: str) -> bool:
+        appender = self._appender
+        return not appender.follows_updates and any(
+            keys is not None and appender.meets_elsewhere(place, keys) for keys in self._keys(place, path)
+        )
+
+    def _left(self, timeline: ActiveTimeline, since: str) -> set[GroupOfKey]:
+        """File groups that keys may have left since a time: by compactions, which leave deleted keys out; and
+        where a record index is asked, which forgets them, by deletes."""
+        found = set(self._left_by_archived)
+        actions = (COMMIT, DELTACOMMIT) if self._appender.places.index.of_records else (COMMIT,)
+        for instant in timeline.completed:
+            if instant.action not in actions or (instant.completion or "") <= since:
+                continue
+            if instant.requested not in self._left_by:
+                metadata = self._writes.active(instant)
+                self._left_by[instant.requested] = set() if metadata is None else _left_by(metadata)
+            found |= self._left_by[instant.requested]
+        return found
 
     def _keys(self, place: GroupOfKey, path: str) -> Iterator[pa.Array | None]:
         """The keys of a file, or, if it was cleaned already, of the newer base files of its group: they lack
@@ -215,6 +248,7 @@ class KeysPlacedMeanwhile:
                     yield instant.requested, found
         for requested, _, archived in self._writes.archived(self._is_new):
             if archived is not None:
+                self._left_by_archived |= _left_by(archived)
                 yield requested, archived
 
     def _is_new(self, requested: str, completion: str | None = None) -> bool:
@@ -225,17 +259,35 @@ class KeysPlacedMeanwhile:
         later = self._appender.follows_updates and requested > self._instant
         return later or requested not in self._appender.places.seen
 
-    def _added(self, metadata: CommitMetadata) -> Iterator[tuple[GroupOfKey, str]]:
+    def _added(
+        self, timeline: ActiveTimeline, requested: str, metadata: CommitMetadata
+    ) -> Iterator[tuple[GroupOfKey, str]]:
         """Files that may hold keys which were nowhere before; where updates count, any file of a writer."""
         if metadata.operation in _REWRITES:
             return
+        appender = self._appender
+        mine = set() if appender.follows_updates else appender.appended_to
+        left = bool(mine) and not mine.isdisjoint(self._left(timeline, self._instant))
         for partition, stats in metadata.stats.items():
-            if not self._appender.unplaced(partition):
+            if not (left or appender.unplaced(partition)):
                 continue
             for stat in stats:
-                path = str(stat.get("path") or "")
+                path, place = str(stat.get("path") or ""), (partition, str(stat.get("fileId") or ""))
                 is_log = paths.parse_log_name(path.rpartition("/")[2]) is not None
-                # Writers of such tables tell new keys from known ones; a log of known keys only adds none.
-                known_only = is_log and stat.get("numInserts") == 0 and not self._appender.follows_updates
-                if path and not known_only:
-                    yield (partition, str(stat.get("fileId") or "")), path
+                # Writers of such tables tell new keys from known ones; a log of known keys only adds none,
+                # but where they may have left the file group before it completed.
+                known_only = is_log and stat.get("numInserts") == 0 and not appender.follows_updates
+                if path and not (known_only and place not in self._left(timeline, requested)):
+                    yield place, path
+
+
+def _left_by(metadata: CommitMetadata) -> set[GroupOfKey]:
+    if metadata.operation == COMPACT:
+        return metadata.written_groups()
+    deletes = (
+        (partition, str(stat.get("fileId") or ""))
+        for partition, stats in metadata.stats.items()
+        for stat in stats
+        if stat.get("numDeletes")
+    )
+    return set(deletes)

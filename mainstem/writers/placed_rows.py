@@ -15,10 +15,11 @@ completed instant: there, once the file is put, the transaction ends as ``KeyTak
 A clustering may replace a file group that rows were appended to (``keys_placed_meanwhile`` finds that, too).
 Then ``place_again`` goes by a new look at where keys live: the transaction's files go, which nobody has seen,
 and all its rows are placed anew, in their order. Rows of keys that the clustering left out as deleted become
-new ones.
+new ones. So it is if a known key was deleted, left its file group by a compaction, and was inserted into
+another one.
 
-Memory: the rows of new keys, until the commit, and the batches up to ``_KEPT_BYTES_MAX``. Where there were
-more, ``place_again`` ends as ``KeyTaken``.
+Memory: the rows of new keys, until the commit, the batches up to ``_KEPT_BYTES_MAX``, and the known keys,
+compressed. Where there were more batches, ``place_again`` ends as ``KeyTaken``.
 """
 
 from __future__ import annotations
@@ -227,6 +228,38 @@ class Kept:
         return iter(self._batches)
 
 
+class _KnownKeys:
+    """Known keys of a transaction, each with the number of its file group; compressed."""
+
+    _SCHEMA = pa.schema([("number", pa.int32()), ("key", pa.string())])
+
+    def __init__(self) -> None:
+        self._parts: list[pa.Buffer] = []
+        codec = "lz4" if pa.Codec.is_available("lz4") else None
+        self._how = pa.ipc.IpcWriteOptions(compression=codec)
+
+    def add(self, places: Sequence[Place], bounds: Sequence[int], keys: pa.Array) -> None:
+        """Keys of these places, one place after the other."""
+        numbers = np.repeat(np.array([number for _, number in places], np.int32), np.diff(bounds))
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self._SCHEMA, options=self._how) as stream:
+            stream.write(pa.record_batch([pa.array(numbers), keys], schema=self._SCHEMA))
+        self._parts.append(sink.getvalue())
+
+    def numbers_of(self, keys: pa.Array) -> set[int]:
+        """Numbers of the file groups of those that are among these keys."""
+        found: set[int] = set()
+        for part in self._parts:
+            with pa.ipc.open_stream(part) as stream:
+                for batch in stream:
+                    met = pc.is_in(batch.column("key"), value_set=keys)
+                    found.update(pc.unique(batch.column("number").filter(met)).to_pylist())
+        return found
+
+    def clear(self) -> None:
+        self._parts.clear()
+
+
 class PlacingAppender(BulkInserter):
     """Writes rows to the file groups of their keys; see above."""
 
@@ -261,6 +294,7 @@ class PlacingAppender(BulkInserter):
         #: deletes of keys that lie nowhere: partition, rows, keys
         self._gone: list[tuple[str, pa.Table, pa.Array]] = []
         self._kept = Kept()
+        self._known = _KnownKeys()
         #: of the rows that wait: in which order they came, and how many rows came in the batches before
         self._came: dict[Place, list[np.ndarray]] = {}
         self._before = 0
@@ -308,7 +342,12 @@ class PlacingAppender(BulkInserter):
                 self._hold(_cut(slab, at), came[slab.bounds[at] : slab.bounds[at + 1]])
             slab = _without(slab, new)
         if slab.places:
-            BucketAppender._append(self, slab)
+            self._append_known(slab)
+
+    def _append_known(self, slab: Slab) -> None:
+        if not self.follows_updates:
+            self._known.add(slab.places, slab.bounds, slab.keys)
+        BucketAppender._append(self, slab)
 
     def _hold(self, part: Slab, came: np.ndarray) -> None:
         place = part.places[0]
@@ -420,6 +459,11 @@ class PlacingAppender(BulkInserter):
         held += [(fresh.partition, fresh.keys) for fresh in self._fresh]
         return any(self._meets(partition, place, texts, keys).any() for partition, texts in held)
 
+    def meets_elsewhere(self, place: GroupOfKey, keys: pa.Array) -> bool:
+        """Whether some of these keys, which lie in this file group, were known in another one."""
+        homes = {self._groups.place(number) for number in self._known.numbers_of(keys)} - {place}
+        return any(self.places.index.is_global or home[0] == place[0] for home in homes)
+
     def indexed_in(self, places: set[GroupOfKey]) -> bool:
         """Whether the record index tells one of these places of a new key."""
         return any(
@@ -477,7 +521,7 @@ class PlacingAppender(BulkInserter):
         """
         self._check_whole()
         if not self.can_place_again:
-            raise self._taken("a clustering replaced file groups of this transaction")
+            raise self._taken("its keys were moved by a clustering, or deleted and inserted again,")
         self.torn = True  # until all are placed
         self.places = self._looking.places = places
         self._take_back_all()
@@ -493,9 +537,9 @@ class PlacingAppender(BulkInserter):
 
     def _take_back_all(self) -> None:
         if has_swaps(self._storage) and self._closed:
-            raise self._taken("a clustering replaced a file group of this transaction")
+            raise self._taken("its keys were moved by a clustering, or deleted and inserted again,")
         self._passed = max(self._passed, self._take_back_files())
-        for mine in (self._fresh, self._gone, self._waiting, self._came, self._filled):
+        for mine in (self._fresh, self._gone, self._waiting, self._came, self._filled, self._known):
             mine.clear()
 
     def _taken(self, what: str = "another writer inserted or moved a key of this transaction") -> KeyTaken:
@@ -511,6 +555,7 @@ class PlacingAppender(BulkInserter):
         """As of any appender."""
         super().forget()
         self._kept.clear()
+        self._known.clear()
 
     def _meets(self, partition: str, place: GroupOfKey, texts: pa.Array, keys: pa.Array) -> np.ndarray:
         if partition != place[0] and not self.places.index.is_global:
@@ -525,7 +570,7 @@ class PlacingAppender(BulkInserter):
         count = rows.num_rows
         there: Place = (place[0], self._groups.number(place))
         flags = np.ones(count, bool) if deleted else None
-        BucketAppender._append(self, Slab([there], [0, count], rows, keys, flags))
+        self._append_known(Slab([there], [0, count], rows, keys, flags))
 
     def _take_back(self, fresh: _Fresh) -> None:
         """Durably before the commit, whose ``settle`` syncs the folder: no reader would know that this file

@@ -105,6 +105,40 @@ def test_under_a_record_index_small_file_groups_are_filled_up(make):
     assert table.validate_metadata().ok
 
 
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("first", ["the update", "the insert"])
+@pytest.mark.parametrize("kind", ["SIMPLE", "GLOBAL_BLOOM", "GLOBAL_RECORD_LEVEL_INDEX"])
+def test_a_key_that_was_deleted_compacted_away_and_inserted_beside_its_update_is_there_once(
+    make, kind, first, large, monkeypatch
+):
+    quick = {**STAY, "hoodie.mainstem.fsync": False, "hoodie.parquet.small.file.limit": 0}
+    table, other = (mainstem.open_table(path, quick) for path in [make(kind).path] * 2)
+    table.upsert(rows(range(3), ts=1))
+    with table.begin() as update, other.begin() as insert:
+        monkeypatch.setattr(placed_rows, "_KEPT_BYTES_MAX", 0 if large else 1 << 20)
+        update.write(rows([0, 1], ts=9, value="updated"))  # k0 is known
+        table.delete(rows([0], ts=0).select(["id", "city"]))
+        table.compact()
+        insert.write(rows([0, 7], ts=5, value="inserted"))  # k0 lies nowhere
+        if first == "the insert":
+            insert.commit()
+            if large:
+                with pytest.raises(RolledBack, match="write its rows again"):
+                    update.commit()
+                assert content(table) == {"k0": "inserted0", "k1": "v1", "k2": "v2", "k7": "inserted7"}
+                return
+            update.commit()
+        else:
+            update.commit()
+            insert.commit()
+    assert content(table) == {"k0": "updated0", "k1": "updated1", "k2": "v2", "k7": "inserted7"}
+    assert len(groups(table)) == 4
+    table.compact()
+    assert len(groups(table)) == 4
+    report = table.validate_metadata()
+    assert report is None or report.ok
+
+
 @pytest.mark.parametrize("kind", ["SIMPLE", "GLOBAL_BLOOM"])
 def test_where_only_mainstem_writes_small_file_groups_are_filled_up_without_an_index(make, kind):
     table = make(kind, **{"hoodie.mainstem.exclusive": True, "hoodie.mainstem.services": "off"})
