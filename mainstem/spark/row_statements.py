@@ -38,7 +38,7 @@ from mainstem.readers.planning.table_state import TableState
 from mainstem.spark.index_sql import is_own
 from mainstem.spark.index_syntax import tokens
 from mainstem.spark.options import COLUMNS, FILTER, WriteOptions
-from mainstem.spark.pushed_down import needs, nodes, quoted, stand_in
+from mainstem.spark.pushed_down import items, needs, nodes, quoted, stand_in
 from mainstem.spark.row_actions import ACTION, Action, RowActions
 from mainstem.spark.row_syntax import (
     BY_SOURCE,
@@ -66,9 +66,10 @@ _CLAUSE, _VALUE, _OLD = "_mainstem_clause", "_mainstem_value_{}", "_mainstem_old
 _IN_SOURCE = "_mainstem_in_source"
 # Nodes of plans that give the same rows however often they are evaluated, if their expressions do.
 _PLAIN = (
-    "Project", "Filter", "SubqueryAlias", "View", "Union", "LogicalRelation", "LogicalRDD", "LocalRelation",
-    "OneRowRelation", "Range",
+    "Project", "Filter", "SubqueryAlias", "View", "Union", "LogicalRDD", "LocalRelation", "OneRowRelation",
+    "Range",
 )  # fmt: skip
+_SUBQUERIES = ("ScalarSubquery", "Exists", "ListQuery", "InSubquery")
 _NUMBERED = re.compile(r"#\d+|\(\d+\)")
 
 
@@ -292,7 +293,8 @@ class _Plan:
             return self._acted(self.spark.sql(text, **arguments))
 
     def _is_plain(self, arguments: Mapping[str, Any]) -> bool:
-        """Whether the source of a MERGE gives the same rows in two looks: a selection without chance.
+        """Whether the source of a MERGE gives the same rows in two looks: a selection without chance, from
+        what does not change meanwhile. A row that only the second look shows would be taken for a new one.
 
         Then rows of the table that nothing matches can be left out where they are read, rather than shuffled
         and sorted, if the source is small.
@@ -301,13 +303,31 @@ class _Plan:
 
         if self.statement.verb != MERGE:
             return False
+        parser = self.spark._jsparkSession.sessionState().sqlParser()
+        if _has_subquery(parser.parseExpression(self.statement.condition)):
+            return False
+        text, looks = f"{self.statement.head}SELECT * FROM {self.statement.source}", []
         try:
-            query = self.spark.sql(f"{self.statement.head}SELECT * FROM {self.statement.source}", **arguments)
+            for _ in range(2):
+                plan = self.spark.sql(text, **arguments)._jdf.queryExecution().analyzed()
+                looks.append([self._seen_of(node) for node, _ in nodes(plan)])
         except PySparkException:
             return False  # LATERAL and its like; the whole query says what is wrong
-        plan = query._jdf.queryExecution().analyzed()
-        same = all(node.nodeName() in _PLAIN or is_own(node) for node, _ in nodes(plan))
-        return same and bool(plan.deterministic())
+        return None not in looks[0] and looks[0] == looks[1] and bool(plan.deterministic())
+
+    def _seen_of(self, node: Any) -> object:
+        """What a node of a source's plan reads, the same as long as that is; None where that may change."""
+        if is_own(node):
+            return node.options().get(AS_OF_COMPLETION)
+        if node.nodeName() != "LogicalRelation":
+            return node.nodeName() if node.nodeName() in _PLAIN else None
+        relation = node.relation()
+        if relation.getClass().getSimpleName() != "HadoopFsRelation":
+            return None  # another system, which is asked twice
+        files = relation.location()
+        if files.getClass().getSimpleName() != "InMemoryFileIndex":
+            return None  # it lists again
+        return self.spark._jvm.java.lang.System.identityHashCode(files)
 
     def _is_sent(self, query: DataFrame) -> bool:
         """Whether Spark sends what it needs of the source to every task, to leave rows out."""
@@ -555,6 +575,11 @@ class _Plan:
     def _global(self) -> bool:
         look = self.table.writer_context().look_for_keys
         return look is not None and look().index.is_global
+
+
+def _has_subquery(expression: Any) -> bool:
+    here = expression.nodeName() in _SUBQUERIES
+    return here or any(_has_subquery(child) for child in items(expression.children()))
 
 
 def _name_parts(expression: Any) -> list[str]:

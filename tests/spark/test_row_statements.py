@@ -191,6 +191,51 @@ def test_rows_that_nothing_matches_are_left_out_early_if_two_looks_at_a_small_so
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "source, fixed",
+    [
+        ("few_files", True),
+        ("parquet.`{files}`", False),  # each look lists the folder
+        ("mainstem.`{ours}`", True),
+        ("few_of_ours", False),  # each look takes the newest rows
+        ("(SELECT * FROM few_files WHERE id > (SELECT min(id) - 1 FROM few_of_ours))", False),
+    ],
+)
+def test_a_source_that_may_change_between_two_looks_is_looked_at_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, fixed: bool
+):
+    _table(tmp_path / "t")
+    files = f"{tmp_path}/files"
+    spark.createDataFrame([(2, "x"), (9, "y")], "id bigint, name string").write.parquet(files)
+    spark.read.parquet(files).createOrReplaceTempView("few_files")
+    fields = pa.schema([("id", pa.int64()), ("name", pa.string())])
+    ours = mainstem.create_table(str(tmp_path / "ours"), fields, record_key="id", buckets=1)
+    ours.upsert(pa.table({"id": [2, 9], "name": ["x", "y"]}, schema=fields))
+    spark.read.format("mainstem").load(ours.path).createOrReplaceTempView("few_of_ours")
+    plans: list[str] = []
+    write = row_statements.write_statement
+
+    def written(frame: Any, *rest: Any) -> Any:
+        plans.append(frame._jdf.queryExecution().optimizedPlan().toString())
+        return write(frame, *rest)
+
+    monkeypatch.setattr(row_statements, "write_statement", written)
+    spark.conf.set("spark.sql.defaultSizeInBytes", "1000")  # what Spark does not know the size of is small
+    try:
+        ms.sql(
+            spark,
+            f"""MERGE INTO {_in(tmp_path / "t")} t USING {source.format(files=files, ours=ours.path)} s
+            ON t.id = s.id WHEN MATCHED THEN UPDATE SET name = s.name
+            WHEN NOT MATCHED THEN INSERT (id, name, ts, city) VALUES (s.id, s.name, 1, 'rome')""",
+        )
+    finally:
+        spark.conf.unset("spark.sql.defaultSizeInBytes")
+    assert ["Join LeftSemi" in plan for plan in plans] == [fixed]
+    assert _rows(tmp_path / "t", "id", "name") == [
+        (0, "n0"), (1, "n1"), (2, "x"), (3, "n3"), (4, "n4"), (5, "n5"), (9, "y"),
+    ]  # fmt: skip
+
+
 # -- what others write meanwhile ---------------------------------------------------------------------------
 
 
