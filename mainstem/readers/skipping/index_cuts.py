@@ -191,7 +191,9 @@ class IndexCuts:
     def _has_rings(self) -> bool:
         """Whether the table is under consistent hashing. Java's properties may name no engine, and its file
         ids are as those of other tables: then the rings tell."""
-        return self._config.uses_rings or self._state.storage.stat(paths.CONSISTENT_HASHING) is not None
+        if self._hashed or self._config.uses_rings:
+            return not self._hashed
+        return self._state.storage.stat(paths.CONSISTENT_HASHING) is not None
 
     def _by_secondary(self, found: Sequence[FileSlice]) -> Sequence[FileSlice]:
         for conjunct in self._conjuncts:
