@@ -221,7 +221,6 @@ class WriterContext:
             table=self.base,
         )
 
-
     def check_counts(self, timeline: ActiveTimeline) -> None:
         """Check under the lock that no other engine gave the partitions of this table bucket counts of their
         own, where it was made with one count. Raises ``Invalid``.
