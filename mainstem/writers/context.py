@@ -226,7 +226,8 @@ class WriterContext:
         own, where it was made with one count. Raises ``Invalid``.
 
         That leaves a file, and an instant that replaces file groups. So the file is looked for after such an
-        instant; and at first, and where some may have been archived since, unless the table is exclusive.
+        instant came or went (one that was pending may be archived by now); and at first, and where some may
+        have been archived since, unless the table is exclusive.
         """
         if self.look_for_keys is not None or self.config.uses_rings or self.config.bucket_rules is not None:
             return
@@ -234,7 +235,8 @@ class WriterContext:
         if seen is None or not timeline.has(seen.newest_completed):
             unknown = not self.config.exclusive
         else:
-            unknown = any(f".{REPLACECOMMIT}" in name for name in timeline.since(seen))
+            changed = timeline.since(seen) | seen.since(timeline)
+            unknown = any(f".{REPLACECOMMIT}" in name for name in changed)
         if unknown:
             check_without_rules(self.seams.storage)
         self.counts_seen = timeline

@@ -260,6 +260,21 @@ def test_an_open_writer_notices_that_partitions_got_counts_of_their_own(
     assert set(table.scan().to_arrow()["ts"].to_pylist()) == {2}
 
 
+def test_an_open_writer_notices_counts_of_a_change_that_was_archived_since_it_saw_it_pending(
+    tmp_path: Path,
+) -> None:
+    table = single(tmp_path / "t")
+    first = table.upsert(rows(range(9), 1)).instant
+    begin_replacing(table, first)
+    table.upsert(rows(range(9), 2))
+    give_counts(table)
+    storage = table.opened.seams.storage
+    (pending,) = [name for name in storage.names(paths.TIMELINE) if ".replacecommit." in name]
+    storage.delete(paths.timeline_file(pending))  # it is completed, and archived
+    with pytest.raises(Invalid, match="gives partitions bucket counts of their own"):
+        table.upsert(rows(range(9), 3))
+
+
 def test_a_new_writer_looks_for_counts_and_queries_leave_nothing_out_by_the_old_one(tmp_path: Path) -> None:
     table = single(tmp_path / "t")
     table.upsert(rows(range(30), 1))
