@@ -365,7 +365,8 @@ def check_plan(state: TableState, time: str, plan: CleanPlan) -> None:
                 continue
             if name in kept.get(partition, ()):
                 _refuse(state, time, partition, name, "which a savepoint or a pending compaction needs")
-            if file.instant in waiting:
+            # A listing made while it is archived may miss its completed file; the archive tells.
+            if file.instant in waiting and file.completed is None:
                 _refuse(state, time, partition, name, "whose instant is not completed")
             if file.completed is None or (partition, file.file_id) in replaced:
                 continue  # nobody reads it

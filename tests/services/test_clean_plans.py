@@ -255,6 +255,28 @@ def test_a_plan_that_names_a_file_of_an_open_transaction_is_refused(planned):
         assert txn.commit().status == "committed"
 
 
+def test_a_plan_is_executed_while_instants_of_its_files_are_archived(tmp_path: Path) -> None:
+    made = make(tmp_path / "t")
+    few = {
+        RETAINED: 1, "hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3,
+        "hoodie.mainstem.services": "off", "hoodie.mainstem.fsync": False,
+    }  # fmt: skip
+    table = mainstem.open_table(made.path, few)
+    first = table.upsert(rows(range(8), 1)).instant
+    table.compact()
+    table.upsert(rows(range(8), 2))
+    table.compact()
+    for ts in (3, 4, 5, 6):
+        table.upsert(rows(range(8), ts))
+    assert table.schedule_clean() is not None and table.archive() is not None
+    storage = table.opened.seams.storage
+    for state in ("requested", "inflight"):  # a listing may show these, and miss the completed file
+        storage.put(paths.timeline_file(f"{first}.deltacommit.{state}"), b"", durable=False)
+    (done,) = table.clean()
+    assert done.deleted == done.files > 0
+    assert set(table.scan().to_arrow()["ts"].to_pylist()) == {6}
+
+
 def test_a_plan_that_names_savepointed_files_is_refused(tmp_path):
     table = make(tmp_path / "t", **SHARED)
     turn(table, 0)
