@@ -23,7 +23,7 @@ from mainstem.spark import register
 from mainstem.spark.nearest_join import search_place
 from mainstem.spark.options import ReadOptions, WriteOptions
 from mainstem.spark.session_options import session_options
-from mainstem.spark.source import MainstemSource, _with
+from mainstem.spark.source import MainstemSource, with_options
 from mainstem.spark.source_readers import Reader
 from tests.golden_tables.tables import unpack
 from tests.servers.small_s3 import SmallS3
@@ -96,7 +96,7 @@ def test_a_secret_that_a_variable_holds_is_in_no_closure_plan_or_message(spark: 
     written = WriteOptions.parse({"path": path}, below=below)
     location, _ = search_place(spark, path, {})
     parts = reader.partitions()
-    for one in (_with(MainstemSource, below), reader, written, location, parts):
+    for one in (with_options(MainstemSource, below), reader, written, location, parts):
         assert SECRET.encode() not in cloudpickle.dumps(one) and SECRET not in repr(one)
     assert pickle.loads(pickle.dumps(location)).option_values()["fs.s3a.secret.key"] == SECRET
     plans = rows._jdf.queryExecution().toString() + str(spark.sparkContext.getConf().getAll())
@@ -110,7 +110,7 @@ def test_a_secret_that_a_variable_holds_is_in_no_closure_plan_or_message(spark: 
 
 def test_a_secret_given_as_text_is_shown_nowhere_and_is_no_text_in_a_closure(spark: Any) -> None:
     options = {"path": f"s3a://bucket/{NAME}", "fs.s3a.access.key": "k", "fs.s3a.secret.key": SECRET}
-    source = _with(MainstemSource, options)
+    source = with_options(MainstemSource, options)
     read = ReadOptions.parse(options)
     for one in (read, WriteOptions.parse(options), source, Reader(read, StructType())):
         assert SECRET not in repr(one) and SECRET not in str(one)

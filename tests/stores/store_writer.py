@@ -44,18 +44,20 @@ def die_at(pattern: str, when: str, number: int) -> None:
 
 
 def at_put(pattern: str, when: str, number: int, do: Callable[[str], object]) -> None:
-    """Before or after the put with this number of an object whose key the pattern finds, call ``do`` once."""
+    """Before or after the put with this number of an object whose key the pattern finds, call ``do`` once.
+    A put that the store refuses, since another writer swapped first, counts as begun and not as done."""
     real, met = ObjectStorage._put, []
 
-    def put(self: ObjectStorage, path: str, *given: Any) -> Any:
-        if found := re.search(pattern, path):
+    def meet(path: str, moment: str) -> None:
+        if moment == when and re.search(pattern, path):
             met.append(path)
-        here = found and len(met) == number
-        if here and when == "before":
-            do(path)
+            if len(met) == number:
+                do(path)
+
+    def put(self: ObjectStorage, path: str, *given: Any) -> Any:
+        meet(path, "before")
         answer = real(self, path, *given)
-        if here and when == "after":
-            do(path)
+        meet(path, "after")
         return answer
 
     ObjectStorage._put = put  # type: ignore[method-assign]
