@@ -10,10 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mainstem.errors import Invalid, Unsupported
-from mainstem.flink.declared_columns import assembled
-from mainstem.flink.insert_overwrite import OverwriteResult, batches
+from mainstem.flink.one_commit import CommitResult, in_one_commit
 from mainstem.flink.recovery import ends
-from mainstem.flink.statements import Syntax, named, quoted
+from mainstem.flink.statements import Syntax, quoted
 from mainstem.writers.write_spec import DELETE_ROWS, UPSERT
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ def query(found: Syntax, table: Declared) -> str:
     return f"SELECT {', '.join(columns)} FROM {quoted(*table.names)} AS {alias}{where}"
 
 
-def change(planned: Planned, found: Syntax) -> OverwriteResult:
+def change(planned: Planned, found: Syntax) -> CommitResult:
     """Runs the query and commits. Raises ``Invalid`` for an update of a key or partition column,
     ``Unsupported`` for a table that is read as a stream; nothing is written then."""
     name, verb = planned.declared.name, "DELETE" if found.kind == "SqlDelete" else "UPDATE"
@@ -56,11 +55,7 @@ def change(planned: Planned, found: Syntax) -> OverwriteResult:
             " row with its new value, and DELETE the old one",
             table=target.table.path,
         )
-    with named(planned.env, planned.rows) as view:
-        sent = planned.env.sql_query(f"SELECT {', '.join(insert.expressions)} FROM {view}")
-    with target.table.begin(DELETE_ROWS if verb == "DELETE" else UPSERT) as txn:
-        for batch in batches(planned.env, sent):
-            rows = assembled(batch.columns, insert.shapes)
-            txn.write(rows.select(dict.fromkeys((*key, *config.ordering))) if verb == "DELETE" else rows)
-        outcome = txn.commit()
-    return OverwriteResult(target.sink, outcome)
+    if verb == "DELETE":
+        needed = list(dict.fromkeys((*key, *config.ordering)))
+        return in_one_commit(planned, insert, DELETE_ROWS, needed)
+    return in_one_commit(planned, insert, UPSERT)

@@ -193,18 +193,28 @@ def _dead_writer(
     path: Path, run: Run, *, make: Callable[..., mainstem.Table] | None = None, **more: object
 ) -> None:
     """A writer died inside its second critical section, long ago, and nobody will make its commit visible."""
-    made = make or (lambda p: _written(p, **more))
-    steps = _steps_of(run, "upsert", made)
-    for kill_at in reversed(range(steps)):
-        made(path)
-        run("upsert", path, kill_at)
-        if not _guarded(path) and (current().by_requests or (path / ".hoodie/lock").exists()):
-            settle_what_was_decided(path)
-            if not _guarded(path):
-                table_files.age(path)
-                return
+
+    def unseen() -> bool:
+        if _guarded(path) or not (current().by_requests or (path / ".hoodie/lock").exists()):
+            return False
+        settle_what_was_decided(path)
+        return not _guarded(path)
+
+    _dead_late(path, run, "upsert", make or (lambda p: _written(p, **more)), unseen)
+
+
+def _dead_late(
+    path: Path, run: Run, action: str, make: Callable[[Path], object], unseen: Callable[[], bool]
+) -> None:
+    """The last step at which a death leaves what nobody sees."""
+    for kill_at in reversed(range(_steps_of(run, action, make))):
+        make(path)
+        run(action, path, kill_at)
+        if unseen():
+            table_files.age(path)
+            return
         shutil.rmtree(path)
-    raise AssertionError("no step lies inside the critical section")
+    raise AssertionError(f"no step of {action} leaves what nobody sees")
 
 
 def leftovers(path: Path) -> list[str]:
@@ -286,16 +296,12 @@ def _merging(path: Path) -> None:
 
 def _dead_overwriter(path: Path, run: Run, make: Callable[[Path], object]) -> None:
     """An overwrite died long ago, its files made, and nobody sees them."""
-    steps = _steps_of(run, "overwrite", make)
-    for kill_at in reversed(range(steps)):
-        make(path)
-        run("overwrite", path, kill_at)
+
+    def unseen() -> bool:
         settle_what_was_decided(path)
-        if not _overwritten(path):
-            table_files.age(path)
-            return
-        shutil.rmtree(path)
-    raise AssertionError("no step lies before the overwrite is visible")
+        return not _overwritten(path)
+
+    _dead_late(path, run, "overwrite", make, unseen)
 
 
 def _restorable_overwritten(path: Path) -> None:

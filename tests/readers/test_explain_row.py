@@ -337,12 +337,16 @@ def test_change_logs_tell_what_they_have_of_the_key(unpacked):
     assert {place: change.op for place, change in told.items()}.items() <= every.items()
 
 
+def without_buckets(tmp_path: Path, index: str) -> mainstem.Table:
+    return mainstem.create_table(
+        tmp_path / "t", SCHEMA, record_key="id", ordering="ts", partition_by="city",
+        properties={"hoodie.index.type": index},
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("kind", ["change", "delete"])
 def test_indexes_say_where_the_key_is_and_under_which_values(kind, tmp_path):
-    table = mainstem.create_table(
-        tmp_path / "t", SCHEMA, record_key="id", ordering="ts", partition_by="city",
-        properties={"hoodie.index.type": "RECORD_INDEX"},
-    )  # fmt: skip
+    table = without_buckets(tmp_path, "RECORD_INDEX")
     table.upsert(row(1, "old"))
     table.create_index("secondary_index", ["value"])
     told = table.explain_row("a")
@@ -364,10 +368,7 @@ def test_indexes_say_where_the_key_is_and_under_which_values(kind, tmp_path):
 def test_an_index_that_lacks_the_row_is_told(tmp_path, monkeypatch):
     from mainstem.readers.skipping.metadata_indexes import Indexes
 
-    table = mainstem.create_table(
-        tmp_path / "t", SCHEMA, record_key="id", ordering="ts", partition_by="city",
-        properties={"hoodie.index.type": "RECORD_INDEX"},
-    )  # fmt: skip
+    table = without_buckets(tmp_path, "RECORD_INDEX")
     table.upsert(row(1, "old"))
     table.create_index("record_index")
     monkeypatch.setattr(Indexes, "places", lambda *_: set())
@@ -379,10 +380,7 @@ def test_an_index_that_lacks_the_row_is_told(tmp_path, monkeypatch):
 
 
 def test_bloom_filters_rule_out_base_files_without_the_key(tmp_path):
-    table = mainstem.create_table(
-        tmp_path / "t", SCHEMA, record_key="id", ordering="ts", partition_by="city",
-        properties={"hoodie.index.type": "BLOOM"},
-    )  # fmt: skip
+    table = without_buckets(tmp_path, "BLOOM")
     for city in ("oslo", "rome"):
         table.bulk_insert(row(1, "v", city, key=city))
     told = table.explain_row("oslo")

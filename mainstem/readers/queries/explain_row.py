@@ -20,8 +20,6 @@ from mainstem.formats.avro_schema import META_FIELDS
 from mainstem.formats.bloom_filter import may_hold_one
 from mainstem.formats.log_file import BlockKind, Header, LogBlock
 from mainstem.formats.schema_resolution import project_to
-from mainstem.layout.key_generator import COMPLEX, KeyGenerator
-from mainstem.layout.keys import value_texts
 from mainstem.layout.slicing import FileGroup, FileSlice, query_slice
 from mainstem.limits import EXPLAINED_COLUMNS_OF_MAX, EXPLAINED_VERSIONS_MAX
 from mainstem.merge.file_slice import merge_slice, probe
@@ -50,7 +48,7 @@ from mainstem.readers.rows.query_columns import with_path_values
 from mainstem.readers.rows.slice_query import TIME_COLUMN, ReadSpec
 from mainstem.readers.rows.split import Split, base_tables
 from mainstem.readers.skipping.chooser import Use
-from mainstem.readers.skipping.wanted_keys import WantedBuckets, wanted_buckets
+from mainstem.readers.skipping.wanted_keys import WantedBuckets, key_texts, wanted_buckets
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 
@@ -97,10 +95,7 @@ def _of_columns(key: Mapping[str, object], view: View, spec: ReadSpec) -> pa.Arr
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         kinds = ", ".join(f"{field.name} {field.type}" for field in fields)
         raise Invalid(f"explain_row(key={dict(key)!r}): the key columns are {kinds}: {error}") from error
-    made = KeyGenerator.of(config).record_keys(row).texts
-    if config.key_generator == COMPLEX and len(names) == 1:  # HUDI-7001: with or without the field's name
-        made = pa.concat_arrays([made, value_texts(row.column(0), "key").combine_chunks()])
-    return made
+    return key_texts(row, config)
 
 
 @dataclass(frozen=True)

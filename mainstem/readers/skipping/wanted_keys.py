@@ -21,7 +21,7 @@ from mainstem.layout.bucket_rules import BucketRules
 from mainstem.layout.buckets import file_id_bucket, key_hashes
 from mainstem.layout.foreign_tables import made_here
 from mainstem.layout.key_generator import COMPLEX, KeyGenerator
-from mainstem.layout.keys import value_texts
+from mainstem.layout.keys import as_array, value_texts
 from mainstem.layout.properties import TableConfig, load_config
 from mainstem.layout.stored_bucket_rules import counts_as_made
 from mainstem.limits import WANTED_KEYS_MAX
@@ -58,11 +58,17 @@ def _made_of(values: dict[str, pa.Array], config: TableConfig, schema: pa.Schema
         return None
     rows = _combinations(columns, fields)
     try:
-        keys = KeyGenerator.of(config).record_keys(rows).texts
+        return key_texts(rows, config)
     except Invalid:  # a null or empty part
         return None
-    if config.key_generator == COMPLEX and len(fields) == 1:  # HUDI-7001: with or without the field's name
-        keys = pa.concat_arrays([keys, rows.column(0).combine_chunks()])
+
+
+def key_texts(rows: pa.Table, config: TableConfig) -> pa.Array:
+    """Record keys of rows that have the key columns alone: a text each, in their order, and after them
+    another one each where releases of Hudi disagree. Raises ``Invalid`` for a row without a key."""
+    keys = KeyGenerator.of(config).record_keys(rows).texts
+    if config.key_generator == COMPLEX and rows.num_columns == 1:  # HUDI-7001: with or without its name
+        keys = pa.concat_arrays([keys, as_array(value_texts(rows.column(0), "key"))])
     return keys
 
 
@@ -83,8 +89,7 @@ def texts_of(values: pa.Array | None, kind: pa.DataType) -> pa.Array | None:
     text = (types.is_string(values.type) or types.is_large_string(values.type)) and types.is_string(kind)
     if not whole and not text:
         return None
-    texts = value_texts(values, "key")
-    return texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
+    return as_array(value_texts(values, "key"))
 
 
 @dataclass(frozen=True)
