@@ -303,15 +303,16 @@ class Table:
         is told, too; files that cannot be read are told as such. See docs/reading.md.
         """
         from mainstem.readers.queries.explain_row import explain_row
+        from mainstem.vectors.search.row_entries import with_vector_entries
 
-        return explain_row(
-            self.opened.seams.storage,
-            key,
-            partition=partition,
-            as_of=as_of,
-            damaged=self.opened.damaged,
-            use=self.opened.use,
-        )
+        storage, damaged, use = self.opened.seams.storage, self.opened.damaged, self.opened.use
+
+        def explained() -> RowExplanation:
+            return explain_row(storage, key, partition=partition, as_of=as_of, damaged=damaged, use=use)
+
+        if as_of is not None:  # indexes are told as they are now
+            return explained()
+        return with_vector_entries(storage, explained, damaged=damaged, use=use)
 
     def history(
         self,
