@@ -45,6 +45,7 @@ from mainstem.cli.explained_rows import add_explain_command, add_history_command
 from mainstem.cli.flink_commit import add_flink_command
 from mainstem.cli.index import add_index_commands
 from mainstem.cli.metadata import add_metadata_commands
+from mainstem.cli.progress_shown import shown_progress
 from mainstem.cli.row_output import FORMATS, plain, print_json, print_table, write_rows
 from mainstem.cli.search import add_search_command
 from mainstem.cli.services import add_service_commands
@@ -277,7 +278,7 @@ def _scan(options: argparse.Namespace, out: TextIO) -> None:
             mode=options.mode,
         )
 
-    _print_rows(plan, options, out)
+    _print_rows(table, plan, options, out)
 
 
 def _changes(options: argparse.Namespace, out: TextIO) -> None:
@@ -293,11 +294,14 @@ def _changes(options: argparse.Namespace, out: TextIO) -> None:
             deletes=options.deletes,
         )
 
-    _print_rows(plan, options, out)
+    _print_rows(table, plan, options, out)
 
 
 def _print_rows(
-    plan: Callable[[Sequence[str] | None, Any], ScanPlan], options: argparse.Namespace, out: TextIO
+    table: Table,
+    plan: Callable[[Sequence[str] | None, Any], ScanPlan],
+    options: argparse.Namespace,
+    out: TextIO,
 ) -> None:
     form = options.format or ("json" if options.json else "table")
     limit = options.limit if options.limit is not None else _TABLE_ROWS if form == "table" else 0
@@ -311,10 +315,12 @@ def _print_rows(
             filter = found if filter is None else filter & found
     scan = plan(options.columns, filter)
     if options.count:
-        rows = sum(batch.num_rows for batch in scan.to_batches())
+        rows = scan.count_rows(progress=shown_progress(table))
         out.write(f"{json.dumps({'rows': rows})}\n" if options.json else f"{rows}\n")
         return
-    write_rows(scan.to_batches(), scan.schema, form, limit, out, options.output)
+    quiet = options.output is None and out.isatty()  # a bar between rows would be in their way
+    batches = scan.to_batches(progress=None if quiet else shown_progress(table))
+    write_rows(batches, scan.schema, form, limit, out, options.output)
 
 
 def _properties(options: argparse.Namespace, out: TextIO) -> None:
