@@ -33,7 +33,7 @@ class ProgressLine:
     """Prints a line every two seconds."""
 
     def __init__(self, table: Table) -> None:
-        self._now_ms = table.writer_context().seams.clock.monotonic_ms
+        self._now_ms = table.opened.seams.clock.monotonic_ms
         self._what = ""
         self._said_ms = 0.0
 

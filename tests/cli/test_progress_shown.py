@@ -25,8 +25,8 @@ SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.int64())])
 def test_long_work_tells_how_far_it_is_on_standard_error_and_short_work_does_not(capsys) -> None:
     now = [0.0]
     clock = SimpleNamespace(monotonic_ms=lambda: now[0])
-    context = SimpleNamespace(seams=SimpleNamespace(clock=clock))
-    progress = progress_shown.ProgressLine(SimpleNamespace(writer_context=lambda: context))
+    opened = SimpleNamespace(seams=SimpleNamespace(clock=clock))
+    progress = progress_shown.ProgressLine(SimpleNamespace(opened=opened))
     for done in range(1, 9):
         now[0] += 900
         progress("compaction 1, file groups", done, 8)
