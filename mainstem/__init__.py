@@ -25,6 +25,7 @@ _PLACES = {
         (
             "MainstemError", "Invalid", "Unsupported", "CorruptTable", "LockUnavailable",
             "Unavailable", "LeaseLost", "RolledBack", "OutcomeUnknown", "TableExists", "TableReplaced",
+            "ValidationFailed",
         ),
         "mainstem.errors",
     ),
@@ -50,6 +51,7 @@ __all__ = [
     "Transaction",
     "Unavailable",
     "Unsupported",
+    "ValidationFailed",
     "__version__",
     "create_table",
     "open_table",
@@ -72,6 +74,7 @@ if TYPE_CHECKING:
         TableReplaced,
         Unavailable,
         Unsupported,
+        ValidationFailed,
     )
     from mainstem.layout.slicing import FileSlice
     from mainstem.merge.registered_mergers import register_merger

@@ -109,6 +109,10 @@ class RolledBack(MainstemError):
     """The transaction's instant was rolled back by another writer. Its rows must be written again."""
 
 
+class ValidationFailed(MainstemError):
+    """A pre-commit validator refused the transaction, which ended. Nothing of it is visible."""
+
+
 class OutcomeUnknown(MainstemError):
     """Publication failed, and it is unknown whether it took effect. Never delete files."""
 

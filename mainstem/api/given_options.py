@@ -52,6 +52,7 @@ from mainstem.options.writing import (
     SET_NULL,
     SKEW_MS,
     SMALL_FILE,
+    VALIDATOR_OPTIONS,
 )
 from mainstem.storage.backends import Place, location_of
 from mainstem.storage.location import Location
@@ -74,7 +75,7 @@ _PASSED = frozenset(
     (
         DATA_SKIPPING, CONCURRENCY, *FAILED_WRITES.names, LOG_MAX, BLOCK_FORMAT, SET_NULL, RECONCILE,
         KEY_ENCODING, NEW_ENCODING, ENCODING_VALIDATION, SMALL_FILE, LOG_RATIO, *LAYOUT_OPTIONS, *OF_RINGS,
-        *KEY_MOVES, *CALLBACK_OPTIONS,
+        *KEY_MOVES, *CALLBACK_OPTIONS, *VALIDATOR_OPTIONS,
     )
 )  # fmt: skip
 _INDEXES = (METADATA, *INDEX_SWITCHES, *INDEX_KEYS)

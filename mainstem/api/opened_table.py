@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mainstem.api.real_seams import check_writable, fence_of, needs_no_lock, note_lock, usual_services
@@ -38,7 +39,7 @@ from mainstem.options.tables import (
     TABLE_VERSION,
     TABLE_VERSION_OPTION,
 )
-from mainstem.options.writing import CALLBACK_ON
+from mainstem.options.writing import CALLBACK_ON, VALIDATORS
 from mainstem.publish.table_identity import check_table, note_identity
 from mainstem.storage import paths
 from mainstem.truetime.seams import Seams
@@ -94,6 +95,7 @@ class OpenedTable:
             ctx = self._opened_for_writing(self.config.completed_by(self.given))
             self._arrange_services(ctx)
             self._arrange_callback(ctx)
+            self._arrange_validators(ctx)
             self._writer = ctx
         return self._writer
 
@@ -229,6 +231,16 @@ class OpenedTable:
             from mainstem.writers.commit_callback import CommitCallback
 
             ctx.told = CommitCallback.of(self.seams.storage, properties, ctx.config.name)
+
+    def _arrange_validators(self, ctx: WriterContext) -> None:
+        """Make commits of this process pass the validators that the options name."""
+        properties = {**ctx.config.raw, **ctx.given}
+        if VALIDATORS.read(properties):
+            from mainstem.services.pre_commit import Validators
+
+            found = Validators.of(properties, self.path)
+            if found is not None:
+                ctx.validate = partial(found, self.seams.storage, ctx.config)
 
     def _arrange_services(self, ctx: WriterContext) -> None:
         """Make commits run or wake the services that the options ask for (``services.service_switches``), and

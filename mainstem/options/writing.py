@@ -74,6 +74,30 @@ CALLBACK_HEADERS = Text(
     "hoodie.write.commit.callback.http.custom.headers", like="Name:value;Name:value", read_by=_CALLBACK,
     says="More headers.",
 )  # fmt: skip
+_VALIDATORS = "services.pre_commit"
+VALIDATORS = Text(
+    "hoodie.precommit.validators", like="class names", read_by=_VALIDATORS,
+    says="Hudi's SQL validators, which may refuse a commit before it is published.",
+)  # fmt: skip
+VALIDATORS_EQUAL = Text(
+    "hoodie.precommit.validators.equality.sql.queries", like="query;query", read_by=_VALIDATORS,
+    says="Queries whose result on `<TABLE_NAME>` must be the same before and after a commit.",
+)  # fmt: skip
+VALIDATORS_DIFFER = Text(
+    "hoodie.precommit.validators.inequality.sql.queries", like="query;query", read_by=_VALIDATORS,
+    says="Queries whose result must be another one after a commit.",
+)  # fmt: skip
+VALIDATORS_VALUE = Text(
+    "hoodie.precommit.validators.single.value.sql.queries", like="query#result;query#result",
+    read_by=_VALIDATORS, says="Queries on `<TABLE_NAME>` or `<ADDED_ROWS>`, each with its value.",
+)  # fmt: skip
+VALIDATORS_FAILURE = Choice(
+    "hoodie.precommit.validators.failure.policy", "FAIL", ("FAIL", "WARN_LOG"), read_by=_VALIDATORS,
+    says="Whether a query that is not satisfied ends the transaction, or is a warning in the log.",
+)  # fmt: skip
+VALIDATOR_OPTIONS = (
+    VALIDATORS, VALIDATORS_EQUAL, VALIDATORS_DIFFER, VALIDATORS_VALUE, VALIDATORS_FAILURE,
+)  # fmt: skip
 CALLBACK_OPTIONS = (CALLBACK_ON, CALLBACK_URL, CALLBACK_KEY, CALLBACK_TIMEOUT, CALLBACK_HEADERS)
 LOG_MAX = Whole(
     "hoodie.logfile.max.size", 1024**3, 1024, 2**40, "bytes", read_by="writers.append",

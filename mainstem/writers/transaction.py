@@ -701,6 +701,13 @@ class Transaction:
             self._settle([])
             quietly_discard(ctx, self.instant)
             return self._end(Outcome(EMPTY))
+        if ctx.validate is not None:
+            self._settle([])  # files of an object store are read by their names
+            try:
+                ctx.validate(self._spec, stats)
+            except MainstemError:
+                self._abort()
+                raise
         return self._publish_completed(stats, rows)
 
     def _what_overlaps(self, stats: list[WriteStat]) -> Overlaps | None:
