@@ -46,6 +46,7 @@ def ids(path: str) -> list[str]:
     return sorted(mainstem.open_table(path).scan(columns=["id"]).to_arrow()["id"].to_pylist())
 
 
+@pytest.mark.supports("Writing", "SQL pre-commit validators")
 def test_what_a_commit_adds_decides_and_a_refused_one_leaves_nothing(path) -> None:
     table = mainstem.open_table(path, properties=value("select count(*) from <ADDED_ROWS> where fare < 0#0"))
     table.upsert(rows("de"))
