@@ -20,6 +20,7 @@ FLOORS = (
     ("errors", "lazy"),
     ("limits", "forks"),
     ("options",),
+    ("telemetry",),
     ("storage", "formats"),
     ("truetime",),
     ("timeline",),

@@ -19,6 +19,7 @@ from mainstem.options.declaration import Option, every_option
 from mainstem.options.engines import OPERATION
 from mainstem.options.locks import PROVIDER, TABLE_BASE
 from mainstem.options.metadata import INDEX_SWITCHES
+from mainstem.options.metrics import METRICS_OPTIONS
 from mainstem.options.placing import (
     CONSISTENT_TIMESTAMP,
     ENCODING_VALIDATION,
@@ -76,6 +77,7 @@ _PASSED = frozenset(
         DATA_SKIPPING, CONCURRENCY, *FAILED_WRITES.names, LOG_MAX, BLOCK_FORMAT, SET_NULL, RECONCILE,
         KEY_ENCODING, NEW_ENCODING, ENCODING_VALIDATION, SMALL_FILE, LOG_RATIO, *LAYOUT_OPTIONS, *OF_RINGS,
         *KEY_MOVES, *CALLBACK_OPTIONS, *VALIDATOR_OPTIONS,
+        *METRICS_OPTIONS,
     )
 )  # fmt: skip
 _INDEXES = (METADATA, *INDEX_SWITCHES, *INDEX_KEYS)

@@ -14,6 +14,7 @@ from mainstem.api.write_request import write_spec
 from mainstem.errors import Invalid, MainstemError, Unavailable, naming
 from mainstem.layout.properties import TableConfig, load_config
 from mainstem.options.locks import AUTH as ZOOKEEPER_AUTH
+from mainstem.options.metrics import METRICS
 from mainstem.options.writing import CLOCK_OFFSET
 from mainstem.publish.table_identity import known_identity
 from mainstem.storage.backends import Place, location_of, reopens, storage_of
@@ -758,4 +759,8 @@ def open_table(
         from mainstem.api.given_options import check_given
 
         check_given(given, config.raw)
+    if METRICS in given:
+        from mainstem.telemetry.reporters import report
+
+        report(given, location.base)
     return Table(real_seams(location, config, given), config, given, identity)

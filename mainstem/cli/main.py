@@ -7,6 +7,7 @@
     mainstem search PATH COLUMN the rows whose vectors are nearest to one
     mainstem explain PATH       every version of a row that is still there, and which one a query shows
     mainstem top PATH           who writes, how fast, what is under way, what is due; or --once
+    mainstem metrics PATH...    the same for Prometheus, served or --once
     mainstem doctor PATH        what is wrong with a table and its writers; --fix mends what is safe
     mainstem properties PATH    hoodie.properties
     mainstem delete-partition PATH PARTITION...  delete all rows of partitions, beside running writers
@@ -48,6 +49,7 @@ from mainstem.cli.metadata import add_metadata_commands
 from mainstem.cli.progress_shown import shown_progress
 from mainstem.cli.row_output import FORMATS, plain, print_json, print_table, write_rows
 from mainstem.cli.search import add_search_command
+from mainstem.cli.serve_metrics import add_metrics_command
 from mainstem.cli.services import add_service_commands
 from mainstem.cli.top import add_top_command
 from mainstem.errors import (
@@ -148,6 +150,7 @@ def _parser() -> argparse.ArgumentParser:
     add_explain_command(add, _open)
     add_history_command(add, _open)
     add_top_command(add, _open)
+    add_metrics_command(add, _open)
     add_doctor_command(add, _open)
     add("properties", _properties, "show hoodie.properties")
     add_emptying_commands(add, _open)

@@ -20,6 +20,7 @@ from mainstem.publish.publisher import Published, Section
 from mainstem.storage import paths
 from mainstem.storage.folder_storage import FolderStorage
 from mainstem.storage.protocol import Upload
+from mainstem.telemetry import steps
 from mainstem.timeline.instant import DELTACOMMIT
 from mainstem.writers.context import WriterContext
 
@@ -131,8 +132,9 @@ def _prepare(
 
     try:  # raises unless the metadata table exists and is one of Hudi 1.x
         own_config(FolderStorage(storage, paths.METADATA))
-        return MetadataCommit.prepare(
-            storage, ctx.seams.random, instant, config, maintained, changes, settle or durable
+        with steps.timed("metadata.prepare", ctx.base):
+            return MetadataCommit.prepare(
+                storage, ctx.seams.random, instant, config, maintained, changes, settle or durable
         )
     except CorruptTable as error:
         # An index may have been dropped while its rows were made.

@@ -30,6 +30,7 @@ from mainstem.publish.staging import create_once, prepared
 from mainstem.storage import paths
 from mainstem.storage.links import has_links
 from mainstem.storage.protocol import Storage
+from mainstem.telemetry import steps
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.instant import (
     CLUSTERING,
@@ -319,6 +320,7 @@ def execute_rollback(
     ctx.heartbeats.stop(instant)
     if published.time is None:
         return None
+    steps.counted("rollbacks", 1, "{instant}", ctx.base, action=action)
     return RolledBackInstant(instant, action, rollback, sum(map(len, deleted.values())))
 
 

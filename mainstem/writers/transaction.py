@@ -57,6 +57,7 @@ from mainstem.storage import paths
 from mainstem.storage.all_at_once import settled_later
 from mainstem.storage.links import has_links
 from mainstem.storage.swaps import has_swaps
+from mainstem.telemetry import steps
 from mainstem.timeline.commit_metadata import WriteStat, encode_commit
 from mainstem.timeline.instant import DELTACOMMIT, INFLIGHT, REQUESTED, RESTORE, Instant
 from mainstem.timeline.restore_records import being_restored
@@ -100,6 +101,7 @@ from mainstem.writers.transaction_schema import (
     with_schema,
 )
 from mainstem.writers.transaction_turns import Turns
+from mainstem.writers.watched import watched
 from mainstem.writers.write_spec import (
     BULK_INSERT,
     DELETES,
@@ -305,6 +307,7 @@ class Transaction:
             self._ctx.heartbeats.leave(self.instant)
             return self._spec
 
+    @watched("begin")
     def _publish_requested(self) -> None:
         ctx, storage = self._ctx, self._ctx.seams.storage
         # A process that finds it pending, or rolls it back, can tell which writer's it is.
@@ -356,10 +359,21 @@ class Transaction:
         return self._spec.instant
 
     @property
+    def table(self) -> str:
+        """The table's base path."""
+        return self._ctx.base
+
+    @property
+    def operation(self) -> str:
+        """As given to ``begin``."""
+        return self._spec.operation
+
+    @property
     def already_committed(self) -> bool:
         """The stream guard found this micro-batch on the timeline: writes are ignored."""
         return self._outcome is not None and self._outcome.status == ALREADY_COMMITTED
 
+    @watched("write")
     def write(self, batch: Rows) -> int:
         """Append rows of any kind (docs/rows.md); returns their number.
 
@@ -576,7 +590,8 @@ class Transaction:
     def task_spec(self) -> WriteSpec:
         """What an executor needs for ``writers.write_task.write_task``; picklable."""
         self._turns.check_open(self.instant)
-        return self._spec
+        within = steps.here()
+        return replace(self._spec, trace=within) if within else self._spec
 
     def add_task_result(self, result: bytes) -> None:
         """Take over the files of one successful task attempt (the bytes that ``write_task`` returned).
@@ -604,6 +619,7 @@ class Transaction:
 
     # -- commit ----------------------------------------------------------------------------------
 
+    @watched("commit")
     def commit(self) -> Outcome:
         """Publish everything written, in one step. Calling it again returns the same outcome.
 
@@ -1189,6 +1205,7 @@ class Transaction:
         if self._later is not None:  # it is rolled back as one of the dead
             self._later._fail()
 
+    @watched("abort")
     def abort(self) -> None:
         """Undo everything written and take the instant off the timeline. Does nothing after the end.
 

@@ -85,6 +85,8 @@ class WriteSpec:
     bucket_rules: BucketRules | None = None
     #: under consistent hashing, the folder of the archived timeline, which tells what rings count
     rings: str | None = None
+    #: the span that a task is a part of (``telemetry.steps.here``)
+    trace: str = ""
 
     @property
     def placed_at_commit(self) -> bool:

@@ -18,6 +18,7 @@ from mainstem.readers.rows.row_counts import told_count
 from mainstem.readers.rows.split import ReadSpec
 from mainstem.storage.protocol import Storage
 from mainstem.storage.side_by_side import Result, side_by_side
+from mainstem.telemetry import steps
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -196,9 +197,12 @@ class ScanPlan:
         """What ``work`` finds in the splits of one moment."""
         for attempt in range(ATTEMPTS):
             try:
-                with self._attempt(attempt):
-                    planned = self._drawn()  # list all files before the first is read
-                return planned, work(planned, list(planned.splits))
+                with steps.step("scan", self._storage.base) as step:
+                    with self._attempt(attempt):
+                        planned = self._drawn()  # list all files before the first is read
+                    splits = list(planned.splits)
+                    step.tell(file_slices=len(splits))
+                    return planned, work(planned, splits)
             except FileNotFoundError as error:
                 missing = error
             except CorruptTable:
