@@ -16,8 +16,8 @@ from mainstem.options.declaration import Option  # noqa: E402
 
 PAGE = ROOT / "docs" / "options.md"
 GROUPS = (
-    "tables", "placing", "writing", "locks", "services", "metadata", "vectors", "reading", "engines", "metrics",
-    "stores",
+    "tables", "placing", "writing", "locks", "services", "metadata", "vectors", "reading", "engines",
+    "metrics", "stores",
 )  # fmt: skip
 HEAD = """# Options
 
