@@ -34,7 +34,7 @@ FLOORS = (
     ("vectors",),
     ("doctor",),
     ("api",),
-    ("spark", "flink", "aio"),
+    ("spark", "flink", "aio", "polars"),
     ("cli",),
     ("__main__",),
 )
