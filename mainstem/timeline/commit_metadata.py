@@ -70,11 +70,18 @@ class WriteStat:
     deletes: int = 0
     size_bytes: int = 0
     blocks: int = 0
+    #: it gets its name when the instant completes (``publish.showing``)
+    unshown: bool = False
 
     @property
     def path(self) -> str:
         """Path relative to the table."""
         return paths.in_partition(self.partition, self.file_name)
+
+    @property
+    def stored_at(self) -> str:
+        """Where the file is before the instant completes."""
+        return paths.unshown(self.instant, self.partition, self.file_name) if self.unshown else self.path
 
     def record(self) -> dict[str, Any]:
         """The Avro record as Java fills it: prevCommit is this instant, logFiles holds only this file."""

@@ -250,13 +250,15 @@ class BucketAppender:
     def _token(self, partition: str, bucket: int) -> str:
         return self._tokens(partition)
 
-    def _open_file(self, partition: str, name: str) -> Upload:
-        """A new data file. Raises ``FileExistsError`` if the name is taken."""
+    def _open_file(self, partition: str, name: str, *, unshown: bool = False) -> Upload:
+        """A new data file. Raises ``FileExistsError`` if the name is taken. ``unshown``: it gets the name
+        when the instant completes (``publish.showing``)."""
         self._wait_for_begin()
         self._ensure_partition(partition)
         # The marker first: a file without one survives Java's rollback and comes back later.
         self._mark(partition, name)
-        sink = self._storage.upload(paths.in_partition(partition, name))
+        where = paths.in_partition(partition, name)
+        sink = self._storage.upload(paths.unshown(self._spec.instant, partition, name) if unshown else where)
         self._folders.add(partition)
         return sink
 
@@ -495,6 +497,8 @@ class BucketAppender:
         """
         self.release()
         for stat in self._closed:
+            if stat.unshown:
+                self._storage.delete(stat.stored_at)
             self._storage.delete(stat.path)
         for log in self._logs.values():
             self._storage.delete(log.stat.path)

@@ -52,6 +52,14 @@ class Overlap:
         )
 
 
+@dataclass(frozen=True)
+class ShownBefore(Overlap):
+    """Its base files were shown in a section that did not publish it (``publish.showing``)."""
+
+    def __str__(self) -> str:
+        return "the table lock was lost while its files got their names"
+
+
 class CompletedWrites:
     """Metadata of the writes that completed since an instant was requested, archived by now or not."""
 

@@ -111,7 +111,7 @@ def rows_of(storage: Storage, stat: WriteStat, schema: str) -> Iterator[pa.Recor
     wanted = avro_to_arrow(schema)
     names = [name for name in wanted.names if name not in META_FIELDS]
     wanted = pa.schema([wanted.field(name) for name in names])
-    with pq.ParquetFile(storage.open_input(stat.path)) as source:
+    with pq.ParquetFile(storage.open_input(stat.stored_at)) as source:
         for batch in source.iter_batches(_BATCH_ROWS, columns=names):
             yield from project_to(pa.Table.from_batches([batch]), wanted).to_batches()
 

@@ -117,7 +117,8 @@ class PlacingOverwriter(PlacingAppender):
         for partition, file_id in self.places.groups_before(partitions, self._spec.instant):
             if (partition, file_id) not in there:
                 self.torn = True
-                self._put_base(partition, file_id, avro_to_arrow(self._spec.log_schema).empty_table())
+                empty = avro_to_arrow(self._spec.log_schema).empty_table()
+                self._put_base(partition, file_id, empty, late=True)
                 self.torn = False
 
 

@@ -17,6 +17,7 @@ from mainstem.metadata.commits.delta_commit import MetadataCommit
 from mainstem.metadata.commits.partition_rows import Maintained
 from mainstem.metadata.metadata_table import own_config
 from mainstem.publish.publisher import Published, Section
+from mainstem.publish.showing import Showing
 from mainstem.storage import paths
 from mainstem.storage.folder_storage import FolderStorage
 from mainstem.storage.protocol import Upload
@@ -45,11 +46,12 @@ def publish_with_metadata(
     decide: Callable[[Section], T | None],
     settle: Callable[[Sequence[Upload]], None] | None = None,
     carries: bool = False,
+    showing: Showing | None = None,
 ) -> Published[T]:
     """``Publisher.publish`` for an action's completed file; ``instant`` is its requested time.
 
     ``settle`` makes durable, all at once, what the action has written, ``prepared``, and the private files
-    that it is given. None: they are durable already. ``carries``: see ``Publisher.publish``.
+    that it is given. None: they are durable already. ``carries``, ``showing``: see ``Publisher.publish``.
 
     Raises ``Unsupported`` if the table got an index meanwhile that mainstem does not maintain,
     ``CorruptTable`` if the table names a metadata table that does not exist, ``Unavailable`` if its indexes
@@ -75,6 +77,7 @@ def publish_with_metadata(
                 ahead=None if part is None else part.ahead,
                 beside=ctx.read_properties,
                 carries=carries and part is None,
+                showing=showing,
             )
         except RolledBack:
             if part is not None:

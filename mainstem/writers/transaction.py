@@ -52,6 +52,7 @@ from mainstem.merge.rules import DELETED_COLUMN, OPERATION_COLUMN
 from mainstem.metadata.commits.action import FileChanges
 from mainstem.options import WRITER_NAME
 from mainstem.publish.publisher import Held, Published, Section, quietly
+from mainstem.publish.showing import Showing, can_show, note_of
 from mainstem.publish.staging import begin, delete_quietly
 from mainstem.storage import paths
 from mainstem.storage.all_at_once import settled_later
@@ -69,7 +70,7 @@ from mainstem.writers.bulk_insert import (
     check_names_differ,
     check_one_base_file_each,
 )
-from mainstem.writers.conflicts import Overlap, Overlaps
+from mainstem.writers.conflicts import Overlap, Overlaps, ShownBefore
 from mainstem.writers.context import WriterContext
 from mainstem.writers.keys_placed_meanwhile import KeysPlacedMeanwhile, LookAgain, Replaced
 from mainstem.writers.moved_rows import MovingAppender, lets_keys_move
@@ -82,6 +83,7 @@ from mainstem.writers.ringed_rows import RingAppender
 from mainstem.writers.rings_meanwhile import RingsMeanwhile
 from mainstem.writers.rollback import (
     condemned,
+    forget_unshown,
     quietly_discard,
     roll_back,
     roll_back_failed_writes,
@@ -105,6 +107,7 @@ from mainstem.writers.write_spec import (
     DELETES,
     OF_BASE_FILES,
     OVERWRITES,
+    RESIZE,
     UPDATE_COLUMNS,
     UPSERT,
     WriteSpec,
@@ -221,6 +224,8 @@ class Transaction:
         self._named: frozenset[str] = frozenset()
         #: an overwrite that was made again: whoever began it goes on
         self._again = False
+        #: base files that get their names when it completes, in its latest attempt
+        self._showing: Showing | None = None
         #: the same rows in the buckets of another count, which commits in place of this one
         self._later: Transaction | None = None
 
@@ -252,6 +257,8 @@ class Transaction:
                 f"operation {spec.operation!r} with partial blocks on a table without buckets",
                 table=ctx.base,
             )
+        if _shows_late(ctx, spec.operation):
+            spec = replace(spec, shown_late=True)
         txn = cls(ctx, spec, guard=guard, extra_metadata=extra_metadata or {}, at_once=at_once)
         roll_back_failed_writes(ctx, if_due=True)
         if guard is not None:
@@ -660,6 +667,7 @@ class Transaction:
             if self._appender is not None:
                 self._appender.discard()
             self._ctx.seams.storage.delete_tree(paths.marker_folder(self.instant))
+            forget_unshown(self._ctx.seams.storage, self.instant)
         except OSError:
             return  # a later writer sweeps them
 
@@ -873,9 +881,14 @@ class Transaction:
                     )
                 )
             self._abort()
-        except BaseException:
+        except BaseException as error:
             with suppress(MainstemError):
                 later.abort()
+            if isinstance(error, FileNotFoundError) and self._shown_before:
+                raise self._undone(
+                    "the table lock was lost while this overwrite was being published, and another"
+                    " writer took its files away;"
+                ) from error
             raise
         return later
 
@@ -974,7 +987,15 @@ class Transaction:
         ctx = self._ctx
         content = encode_commit(stats, self._extra_metadata(), self._operation)
         prepared, sink = begin(ctx.seams, self.instant, content)
+        private, sinks = [prepared], [sink]
+        unshown = [(stat.partition, stat.file_name) for stat in stats if stat.unshown]
         try:
+            if unshown and not self._shown_before:
+                note, sink = begin(ctx.seams, self.instant, note_of(unshown))
+                private.append(note)
+                sinks.append(sink)
+                fsync = self._spec.fsync
+                self._showing = Showing(ctx.seams.storage, self.instant, unshown, note, durable=fsync)
             return publish_with_metadata(
                 ctx,
                 self.instant,
@@ -982,15 +1003,23 @@ class Transaction:
                 lambda time: f"{self.instant}_{time}.{DELTACOMMIT}",
                 prepared=prepared,
                 decide=self._may_complete,
-                settle=lambda others: self._settle([sink, *others]),
+                settle=lambda others: self._settle([*sinks, *others]),
                 carries=self._carries,
+                showing=self._showing,
             )
         except BaseException:
-            with suppress(OSError):
-                sink.close(durable=False)
+            for sink in sinks:
+                with suppress(OSError):
+                    sink.close(durable=False)
             raise
         finally:
-            delete_quietly(ctx.seams.storage, prepared)
+            for path in private:
+                delete_quietly(ctx.seams.storage, path)
+
+    @property
+    def _shown_before(self) -> bool:
+        """Its files may have got their names in a section that did not publish it."""
+        return self._showing is not None and self._showing.tried
 
     @property
     def _carries(self) -> bool:
@@ -1038,6 +1067,8 @@ class Transaction:
         """Close the log files, whose rows the metadata table needs, where a file shows nothing before."""
         if not has_links(self._ctx.seams.storage):
             self._settle([])
+        if self._showing is not None and not self._showing.tried:
+            self._showing.name_files()  # the table got a metadata table meanwhile, by which Java goes
 
     def _announce_schema(self) -> None:
         """Commit without rows, with a requested time above all others: readers take the schema from it."""
@@ -1047,6 +1078,8 @@ class Transaction:
     def _lose(self, other: Overlap) -> NoReturn:
         """Undo a bulk insert that another write overlaps, as Java does; the other write stands."""
         self._abort()
+        if isinstance(other, ShownBefore):
+            raise self._undone(f"{other};")
         raise RolledBack(
             f"the bulk insert overlaps another write: {other}. Nothing of it is visible; write"
             " the data again in a new transaction (rows of buckets that have files by now are appended"
@@ -1098,6 +1131,8 @@ class Transaction:
             )
         if (later := _restored_since(timeline, self.instant)) is not None:
             raise self._undone(f"the restore {later} was planned before it could see this transaction;")
+        if self._shown_before:
+            return ShownBefore(DELTACOMMIT, self.instant, "", None)
         condemned_now = condemned(ctx.seams.storage, timeline)
         rollback = condemned_now.get(self.instant)
         if rollback is not None:
@@ -1161,6 +1196,8 @@ class Transaction:
             return
         self._ctx.heartbeats.stop(self.instant)
         quietly(lambda: storage.delete_tree(paths.marker_folder(self.instant)))
+        if self._spec.shown_late:
+            quietly(lambda: storage.delete_tree(paths.unshown_folder(self.instant)))
 
     # -- end -------------------------------------------------------------------------------------
 
@@ -1274,6 +1311,15 @@ class Transaction:
             self.abort()
         except MainstemError:
             return  # keep the first error; the instant is rolled back lazily
+
+
+def _shows_late(ctx: WriterContext, operation: str) -> bool:
+    """Whether base files get their names under the lock: where another engine's view may take them for those
+    of a completed instant, as it has no metadata table to go by."""
+    beside_others = operation in OF_BASE_FILES or operation == RESIZE
+    if not beside_others or ctx.newest_properties.metadata_partitions or not can_show(ctx.seams.storage):
+        return False
+    return ctx.others_may_write()
 
 
 def _restored_since(timeline: ActiveTimeline, instant: str) -> str | None:
