@@ -486,7 +486,7 @@ class Publisher:
             if timeline.completion_of(instant, DELTACOMMIT) is not None:
                 quietly(partial(storage.delete, paths.showing_note(instant)))
             elif timeline.has(f"{instant}.{DELTACOMMIT}.{REQUESTED}"):
-                quietly(partial(take_back, storage, instant))
+                take_back(storage, instant)
 
     def _refuse_unlocked(self, lease: Lease, notes: Notes) -> None:
         """Run the section again under the lock once another kind of writer was seen, which knows no fence."""
