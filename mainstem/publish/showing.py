@@ -140,6 +140,16 @@ class Showing:
         return sorted({partition for partition, _ in self._files})
 
 
+def unshown_names(storage: Storage, partition: str) -> list[str]:
+    """The names that pending instants may give to base files in a partition. They may have got them, or be
+    gone, when this returns: whoever goes by it looks at what completed under the lock."""
+    found: list[str] = []
+    if can_show(storage):
+        for instant in sorted(storage.names(paths.UNSHOWN)):
+            found += storage.names(f"{paths.unshown_folder(instant)}/{partition}".rstrip("/"))
+    return found
+
+
 def take_back(storage: Storage, instant: str) -> None:
     """Take away what an instant shows that is not completed and, once this has begun, never will be.
 

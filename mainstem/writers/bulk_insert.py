@@ -23,6 +23,7 @@ from mainstem.formats.schema_resolution import project_to
 from mainstem.merge.file_slice import merge_slice
 from mainstem.merge.log_entries import DataRows, deleted_rows
 from mainstem.options.engines import SHUFFLE
+from mainstem.publish.showing import unshown_names
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.commit_metadata import WriteStat
@@ -155,7 +156,7 @@ class BulkInserter(BucketAppender):
 
     def _buckets_of_others(self, partition: str) -> set[int]:
         found: set[int] = set()
-        for name in self._storage.names(partition):
+        for name in (*unshown_names(self._storage, partition), *self._storage.names(partition)):
             parsed = paths.parse_log_name(name) or paths.parse_base_name(name)
             bucket = self.bucket_of(partition, parsed.file_id) if parsed else None
             if parsed is not None and bucket is not None and parsed.instant != self._spec.instant:

@@ -17,7 +17,7 @@ from mainstem.lsm_archive.reader import Archive
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline
-from mainstem.timeline.commit_metadata import CommitMetadata, WriteStat, decode_commit
+from mainstem.timeline.commit_metadata import OVERWRITES, CommitMetadata, WriteStat, decode_commit
 from mainstem.timeline.instant import (
     CLUSTERING,
     COMMIT,
@@ -27,6 +27,7 @@ from mainstem.timeline.instant import (
     Instant,
 )
 from mainstem.timeline.plans import load_compaction_plan
+from mainstem.writers.write_spec import INSERT_OVERWRITE_TABLE
 
 _WRITES = (COMMIT, DELTACOMMIT, REPLACECOMMIT)
 COMPACT, LOG_COMPACT = "COMPACT", "LOG_COMPACT"
@@ -109,6 +110,8 @@ class Overlaps:
         self._writes = CompletedWrites(storage, instant, history)
         self._instant = instant
         self._places = set(self._named((s.partition, s.file_id) for s in stats))
+        bases = (s for s in stats if paths.parse_base_name(s.file_name) is not None)
+        self._bases = set(self._named((s.partition, s.file_id) for s in bases))
         self._cleared: set[str] = set()
 
     def find(self, timeline: ActiveTimeline) -> Overlap | None:
@@ -161,7 +164,15 @@ class Overlaps:
             return ()
         written = [(p, str(s.get("fileId") or "")) for p, stats in metadata.stats.items() for s in stats]
         written += [(p, file_id) for p, ids in metadata.replaced.items() for file_id in ids]
-        return self._named(written)
+        return self._named(written) + self._unseen_by(requested, metadata)
+
+    def _unseen_by(self, requested: str, metadata: CommitMetadata) -> list[Place]:
+        """Base files of ours that an overwrite with a later requested time did not know of: it would hide
+        what completes before it in all file groups of its partitions but in these."""
+        if metadata.operation not in OVERWRITES or requested < self._instant:
+            return []
+        whole = metadata.operation == INSERT_OVERWRITE_TABLE.upper()
+        return [place for place in self._bases if whole or place[0] in metadata.stats]
 
     def _named(self, files: Iterable[tuple[str, str]]) -> list[Place]:
         """The places of files of (partition, file id)."""

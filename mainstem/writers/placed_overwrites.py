@@ -126,6 +126,7 @@ class HiddenGroups(Hidden):
     """``Hidden`` by file groups; other overwrites and clusterings of these partitions count as well."""
 
     whenever = frozenset((LOGCOMPACTION, CLUSTERING))
+    of_buckets = False
 
     def __init__(
         self,
@@ -140,11 +141,8 @@ class HiddenGroups(Hidden):
         self._alone = alone
         # Not file groups that got rows in log files: there they lie on top, as those of any write.
         bases = [stat for stat in stats if isinstance(stat, BaseFileStat)]
-        super().__init__(storage, spec.instant, bases, history)
         whole = spec.operation == INSERT_OVERWRITE_TABLE
-        self._partitions = None if whole else named | {stat.partition for stat in bases}
-        if not self._places:  # what replaced all that it would hide is found nevertheless
-            self._places = {(partition, "") for partition in self._partitions or ("",)}
+        super().__init__(storage, spec.instant, bases, history, partitions=None if whole else named)
 
     def _named(self, files: Iterable[tuple[str, str]]) -> list[Place]:
         return list(files)

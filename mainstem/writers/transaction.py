@@ -105,6 +105,7 @@ from mainstem.writers.transaction_turns import Turns
 from mainstem.writers.write_spec import (
     BULK_INSERT,
     DELETES,
+    INSERT_OVERWRITE_TABLE,
     OF_BASE_FILES,
     OVERWRITES,
     RESIZE,
@@ -715,8 +716,11 @@ class Transaction:
         storage, history = self._ctx.seams.storage, self._ctx.config.history
         overwrites = self._spec.operation in OVERWRITES
         if self._ctx.look_for_keys is None:
-            kind = overwriting.Hidden if overwrites else Overlaps
-            return kind(storage, self.instant, stats, history)
+            if not overwrites:
+                return Overlaps(storage, self.instant, stats, history)
+            whole = self._spec.operation == INSERT_OVERWRITE_TABLE
+            named = None if whole else self._named
+            return overwriting.Hidden(storage, self.instant, stats, history, partitions=named)
         if not overwrites:
             return None  # a bulk insert is an upsert: no file group of others gets a base file
         appender = self._opened()

@@ -229,8 +229,8 @@ def test_steps_of_java_and_of_an_overwrite_give_the_same_in_every_order(
         rounds.check(after)
 
 
-#: before which call of storage an overwrite is killed, and whether it is published then. From the second one on
-#: it holds the lock, which mainstem takes over at once and Java waits for.
+#: before which call of storage an overwrite is killed, and whether it is published then. From the second one
+#: on it holds the lock, which mainstem takes over at once and Java waits for.
 DEATHS = [
     ("upload", paths.PREPARED, 1, False),
     ("link", "/unshown/", 2, False),
@@ -251,7 +251,6 @@ def test_java_loses_no_row_beside_an_overwrite_that_is_killed(java: JavaHudi, ru
         if of != paths.PREPARED:
             rounds.upsert()
         shown = [name for name in files_of(run.path, dead) if name.endswith(".parquet")]
-        assert bool(shown) == published
         before, theirs = rounds.known(), rounds.batch(JAVA)
         java.write(run.path, theirs, run.options)
         (written,) = rounds.known() - before
@@ -259,6 +258,7 @@ def test_java_loses_no_row_beside_an_overwrite_that_is_killed(java: JavaHudi, ru
         java.compact(run.path, run.options)
         for found in (java.read(run.path), rounds.table.scan().to_arrow()):
             assert_same(rounds.expected(), without_meta(found), ["id"])
+        assert bool(shown) == published
 
 
 @pytest.mark.timeout(900)
