@@ -8,7 +8,7 @@ against writes that completed since it began, and against compactions and cluste
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from mainstem.layout.buckets import file_id_bucket
@@ -90,6 +90,23 @@ class CompletedWrites:
                 data = self._archive.metadata(requested, action)
                 path = f"archived instant {requested}"
                 yield requested, action, None if data is None else decode_commit(data, path=path)
+
+
+    def archived_since(
+        self, after: str, actions: Container[str], known: Container[str], *, refresh: bool
+    ) -> Iterator[tuple[str, str, CommitMetadata]]:
+        """Requested time, completion time and metadata of archived writes of these actions that completed
+        after a time, without the ``known`` ones. The archive is that of the latest ``archived``, or of now.
+        """
+        if refresh:
+            self._archive.refresh()
+        rows = (column.to_pylist() for column in self._archive.completed(after).columns)
+        for requested, completion, action in zip(*rows, strict=True):
+            if action in actions and requested not in known:
+                data = self._archive.metadata(requested, action)
+                if data is not None:
+                    path = f"archived instant {requested}"
+                    yield requested, completion, decode_commit(data, path=path)
 
 
 def is_completed_write(instant: Instant) -> bool:
