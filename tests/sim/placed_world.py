@@ -46,6 +46,35 @@ class Placed(Unbucketed):
     scenario = "placed"
 
 
+class PlacedAgain(Unbucketed):
+    """Few keys, which are deleted, compacted away and inserted again beside updates that stay open for long:
+    a key leaves its file group, and who knew it there must find it elsewhere."""
+
+    scenario = "placed-again"
+    always_compacting = True
+    late_rows = True
+    modes = ("commit", "event")
+    folders = (["x"],)
+    keys = 3
+    busy_calls = 6000
+
+    def build(self) -> None:
+        super().build()
+        for name in self.left:
+            self.left[name] += 4
+        self.compactions += 4
+
+    def _transaction(self, process: Process, table: Table, kind: str) -> None:
+        if kind in ("upsert", "empty") and self.random.random() < 0.4:
+            kind = "delete"
+        super()._transaction(process, table, kind)
+
+    def _fill(self, process: Process, txn: Any, intent: Intent, kind: str) -> None:
+        super()._fill(process, txn, intent, kind)
+        if kind != "delete" and self.random.random() < 0.5:
+            self.pause_between(process, 2500)
+
+
 class PlacedServices(Unbucketed, Services):
     """``services`` without buckets."""
 

@@ -31,7 +31,7 @@ from tests.sim.ordinals_world import Ordinals
 from tests.sim.overwrite_world import Overwrites, RestoredOverwrites, ShownOverwrites
 from tests.sim.placed_engines_world import PlacedSinks, PlacedTasks
 from tests.sim.placed_overwrite_world import PlacedOverwrites
-from tests.sim.placed_world import Placed, PlacedClustered, PlacedIndexed, PlacedServices
+from tests.sim.placed_world import Placed, PlacedAgain, PlacedClustered, PlacedIndexed, PlacedServices
 from tests.sim.publishers import Publishers
 from tests.sim.resize_world import ResizedMixed, ResizedServices, ResizedSinks, Resizes
 from tests.sim.restore_world import Restores
@@ -73,6 +73,7 @@ SCENARIOS: dict[str, type[Simulation]] = {
     "moved-services": MovedServices,
     "placed": Placed,
     "placed-indexed": PlacedIndexed,
+    "placed-again": PlacedAgain,
     "placed-overwrites": PlacedOverwrites,
     "placed-services": PlacedServices,
     "placed-statements": PlacedStatements,

@@ -1,7 +1,7 @@
 """Goal: without buckets, a key has one file group, whoever inserts it when, and nothing is lost.
 
-Method: the simulated world's scenarios ``placed``, ``placed-services``, ``placed-clustered`` and
-``placed-indexed``; seeded bugs show that it would notice.
+Method: the simulated world's scenarios ``placed``, ``placed-again``, ``placed-services``, ``placed-clustered``
+and ``placed-indexed``; seeded bugs show that it would notice.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.sim.run import simulate
 
 SEEDS = {
     "placed": range(1, 5), "placed-services": range(1, 4), "placed-indexed": range(1, 4),
-    "placed-clustered": range(1, 4),
+    "placed-clustered": range(1, 4), "placed-again": range(1, 4),
 }  # fmt: skip
 ENOUGH = 60
 
