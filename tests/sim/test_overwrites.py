@@ -1,8 +1,8 @@
 """Goal: overwrites among writers hide what is older and nothing else, under crashes, stops and lost locks.
 
 Method: the simulated world's scenarios ``overwrites``, with compactions and log compactions, ``shown``, where
-another engine may write, and ``overwrites_restored``, with savepoints, restores and rollbacks; seeded bugs show
-that it would notice.
+another engine may write, and ``overwrites_restored``, with savepoints, restores and rollbacks; seeded bugs
+show that it would notice.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Goal: without buckets, a key has one file group, whoever inserts it when, and nothing is lost.
 
-Method: the simulated world's scenarios ``placed``, ``placed-again``, ``placed-services``, ``placed-clustered``
-and ``placed-indexed``; seeded bugs show that it would notice.
+Method: the simulated world's scenarios ``placed``, ``placed-again``, ``placed-services``,
+``placed-clustered`` and ``placed-indexed``; seeded bugs show that it would notice.
 """
 
 from __future__ import annotations

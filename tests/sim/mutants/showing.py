@@ -15,6 +15,7 @@ from tests.sim.mutants.mutant import LOSING_LEASES, Patch, nothing, seeded_bug
 from tests.sim.world import Faults
 
 _DYING = Faults(crash_after=r"link .*/unshown/.*", crash_after_often=0.2, skew_ms=50)
+_STOPPED_THERE = Faults(pause_before="link", pause_ms_max=10_000, lease_loss=0.5, late_notice=1.0)
 _DYING_THERE = Faults(crash_after=r"(link .*/unshown/|delete .*/showing-).*", crash_after_often=0.3)
 _DYING_LATER = Faults(crash_after=r"link .*\.deltacommit", crash_after_often=0.3, skew_ms=50)
 
@@ -34,7 +35,7 @@ def shown_and_swept_though_completed() -> list[Patch]:
     return [patch.object(Publisher, "_sweep_shown", sweep)]
 
 
-@seeded_bug("files are shown without the last look whether another section entered", "shown", LOSING_LEASES)
+@seeded_bug("files are shown without the last look whether another section entered", "shown", _STOPPED_THERE)
 def shown_before_the_last_look() -> list[Patch]:
     def without(self: Showing, epoch: Any) -> None:
         show(self, SimpleNamespace(check=nothing))  # type: ignore[arg-type]
