@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from mainstem.errors import LeaseLost
+from mainstem.errors import CorruptTable, LeaseLost
 from mainstem.limits import MARKERS_BYTES_MAX
 from mainstem.publish.fence import Epoch
 from mainstem.publish.staging import is_same, put
@@ -169,7 +169,7 @@ def take_back(storage: Storage, instant: str) -> None:
 def _noted(storage: Storage, instant: str) -> Iterator[Shown]:
     try:
         text = storage.read(paths.showing_note(instant), max_bytes=MARKERS_BYTES_MAX)
-    except FileNotFoundError:
+    except (FileNotFoundError, CorruptTable):  # gone, or longer than any of ours
         return
     for line in text.decode("utf-8", "replace").split("\n"):
         partition, _, name = line.rpartition("/")

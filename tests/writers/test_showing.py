@@ -19,6 +19,7 @@ from small_table import content, rows
 
 import mainstem
 from mainstem.errors import LeaseLost, RolledBack
+from mainstem.publish import showing
 from mainstem.publish.showing import Showing, take_back
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
@@ -239,6 +240,17 @@ def test_of_two_overwrites_that_do_not_see_each_others_file_groups_one_is_made_a
     earlier.write(rows([2], ts=1, value="earlier"))
     earlier.commit()
     assert content(table) == {"k2": "earlier2"}
+
+
+def test_a_note_that_is_too_long_to_be_one_stops_nobody(table, monkeypatch):
+    monkeypatch.setattr(showing, "MARKERS_BYTES_MAX", 20)
+    with dying("link", UNSHOWN, nth=2):
+        again(table).insert_overwrite(rows(range(3, 6), ts=0))
+    dead = dead_of(table)
+    table.upsert(rows([7], ts=9, value="late"))
+    assert content(table)["k7"] == "late7" and len(content(table)) == 20
+    expire(table, dead)
+    assert files_of(table, dead) == {"named": 0, "ours": 0}
 
 
 def test_the_doctor_tells_of_files_that_were_never_shown_and_a_rollback_removes_them(table):
