@@ -55,7 +55,7 @@ def _no_empty_files(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("bug", "first"),  # a seed that found it, tried first
-    [(_no_look, 7), (_log_compactions_by_time, 148), (_no_empty_files, 2)],
+    [(_no_look, 7), (_log_compactions_by_time, 47), (_no_empty_files, 7)],
     ids=[
         "plans in between are not looked for",
         "a log compaction that was planned before is not looked for",
