@@ -21,7 +21,6 @@ from mainstem.storage.store_options import split
 from mainstem.truetime.seams import Seams
 
 # A write that others' inserts forestall at the last moment is done again so often.
-_TAKEN_MAX = 10
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -505,7 +504,6 @@ class Table:
         """``check``: called for each batch of a stream, and before the commit; if it raises, nothing is
         committed."""
         from mainstem.writers.outcome import EMPTY, INSERT_OVERWRITE_TABLE, Outcome, check_operation
-        from mainstem.writers.placed_rows import KeyTaken
         from mainstem.writers.rows_in import RowStream, rows_in
 
         name = check_operation(operation)
@@ -520,17 +518,10 @@ class Table:
             raise
         if not isinstance(given, RowStream) and given.num_rows == 0 and name != INSERT_OVERWRITE_TABLE:
             return Outcome(EMPTY)
-        whole, left = not isinstance(given, RowStream), _TAKEN_MAX
-        while True:
-            try:
-                with self._begin(name, at_once=whole) as txn:
-                    txn.write(given)
-                    check()
-                    return txn.commit()
-            except KeyTaken:  # a stream cannot be read again
-                left -= 1
-                if not (whole and left):
-                    raise
+        with self._begin(name, at_once=not isinstance(given, RowStream)) as txn:
+            txn.write(given)
+            check()
+            return txn.commit()
 
     # -- for engines -------------------------------------------------------------------------------
 

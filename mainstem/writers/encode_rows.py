@@ -55,6 +55,21 @@ class Slab:
 
 
 @dataclass(frozen=True)
+class Keyed:
+    """Rows in the table's columns with their record keys; row i belongs to ``partitions[codes[i]]``.
+
+    ``deleted``: mask of the rows that are deletes, None if there are none. Of a delete only the ordering
+    fields count.
+    """
+
+    rows: pa.Table
+    keys: pa.Array
+    codes: np.ndarray
+    partitions: list[str]
+    deleted: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
 class Blocks:
     """The log blocks of one place: ``count`` blocks with ``writes`` rows and ``deletes`` keys.
 
@@ -149,6 +164,17 @@ class BucketEncoder:
         if deleted is not None:
             deleted = deleted[order]
         return self.cut(group[order], width, partitions, rows, texts, deleted)
+
+    def split_keyed(self, batch: Keyed) -> Iterator[Slab]:
+        """As ``split``, of rows that a write has fitted and keyed before."""
+        codes, partitions, buckets, width = self._placed(
+            KeyColumns(batch.keys, None), batch.codes, list(batch.partitions)
+        )
+        group = codes * width + buckets
+        order = self._came = stable_order(group)
+        rows = taken(batch.rows.combine_chunks(), pa.array(order))
+        deleted = None if batch.deleted is None else batch.deleted[order]
+        return self.cut(group[order], width, partitions, rows, batch.keys.take(pa.array(order)), deleted)
 
     def _placed(self, keys: KeyColumns, codes: np.ndarray, partitions: list[str]) -> Placed:
         """The buckets of these keys. Raises ``Invalid`` for a key that Java cannot hash."""

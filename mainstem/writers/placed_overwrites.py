@@ -107,6 +107,15 @@ class PlacingOverwriter(PlacingAppender):
         """Raises ``KeyTaken``."""
         raise self._taken()
 
+    can_hand_over = True
+    reads_back = False
+
+    def hand_over(self, later: PlacingAppender) -> None:
+        """Gives the merged rows to the appender of a later transaction."""
+        self._check_whole()
+        for rows in self.merged:
+            later.write(rows)
+
     def put_empty_files(self, named: Iterable[str]) -> None:
         """Empty base files for all older file groups of the partitions that are overwritten."""
         whole = self._spec.operation == INSERT_OVERWRITE_TABLE

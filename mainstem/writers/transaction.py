@@ -71,9 +71,11 @@ from mainstem.writers.bulk_insert import (
 )
 from mainstem.writers.conflicts import Overlap, Overlaps
 from mainstem.writers.context import WriterContext
+from mainstem.writers.give_way import PLACED_ANEW, GiveWay, Patience, passed_by
 from mainstem.writers.keys_placed_meanwhile import KeysPlacedMeanwhile, LookAgain, Replaced
 from mainstem.writers.moved_rows import MovingAppender, lets_keys_move
 from mainstem.writers.outcome import ALREADY_COMMITTED, COMMITTED, EMPTY, OPERATIONS, Outcome
+from mainstem.writers.placed_anew import ROUNDS_MAX
 from mainstem.writers.placed_overwrites import HiddenGroups, PlacingOverwriter
 from mainstem.writers.placed_rows import KeyTaken, PlacingAppender
 from mainstem.writers.publish_with_metadata import publish_with_metadata
@@ -162,8 +164,8 @@ class Closed:
 #: Why a commit is not published as it is. ``Overlap``: a bulk insert loses against it, an overwrite is made
 #: again after it; ``Moved``: other writers' schema has columns that it lacks. On a table without buckets,
 #: ``LookAgain``: others may have placed its keys, or replaced their file groups;
-#: under consistent hashing, its file groups may have been split or merged.
-Decision = FoundCommitted | Overlap | Moved | LookAgain | Resized | Closed
+#: under consistent hashing, its file groups may have been split or merged. ``GiveWay``: an overwrite waits.
+Decision = FoundCommitted | Overlap | Moved | LookAgain | Resized | Closed | GiveWay
 
 
 class Transaction:
@@ -184,6 +186,7 @@ class Transaction:
         guard: StreamGuard | None,
         extra_metadata: Mapping[str, str],
         at_once: bool = False,
+        anew: int = 0,
     ) -> None:
         self._ctx = ctx
         self._spec = spec
@@ -221,8 +224,14 @@ class Transaction:
         self._named: frozenset[str] = frozenset()
         #: an overwrite that was made again: whoever began it goes on
         self._again = False
-        #: the same rows in the buckets of another count, which commits in place of this one
+        #: the same rows in other buckets or file groups, which commits in place of this one
         self._later: Transaction | None = None
+        #: how often these rows were placed anew before
+        self._anew = anew
+        #: of an overwrite on a table without buckets
+        self._patience: Patience | None = None
+        if ctx.look_for_keys is not None and spec.operation in OVERWRITES and not anew:
+            self._patience = Patience(ctx)
 
     # -- begin -----------------------------------------------------------------------------------
 
@@ -235,11 +244,12 @@ class Transaction:
         guard: StreamGuard | None = None,
         extra_metadata: Mapping[str, str] | None = None,
         at_once: bool = False,
+        anew: int = 0,
     ) -> Transaction:
         """Open a transaction. Fills in ``spec.instant``, the requested time.
 
         ``at_once``: one ``write``, of rows in memory, and ``commit``. On a store its inflight file is then
-        put beside its markers.
+        put beside its markers. ``anew``: how often its rows were placed anew before.
         """
         if guard is not None and spec.operation in OVERWRITES:
             raise Unsupported(
@@ -252,7 +262,7 @@ class Transaction:
                 f"operation {spec.operation!r} with partial blocks on a table without buckets",
                 table=ctx.base,
             )
-        txn = cls(ctx, spec, guard=guard, extra_metadata=extra_metadata or {}, at_once=at_once)
+        txn = cls(ctx, spec, guard=guard, extra_metadata=extra_metadata or {}, at_once=at_once, anew=anew)
         roll_back_failed_writes(ctx, if_due=True)
         if guard is not None:
             try:
@@ -312,6 +322,8 @@ class Transaction:
         whose: dict[str, str] = {WRITER_NAME: name} if name else {}
         if self._guard is not None:
             whose[GUARD_KEY] = self._guard.extra_metadata()[GUARD_KEY]
+        if self._anew:
+            whose[PLACED_ANEW] = str(self._anew)
         inflight = encode_commit([], whose, self._operation)
         beats = ctx.heartbeats
         time = ""
@@ -637,7 +649,9 @@ class Transaction:
         if self._ctx.after_commit is not None and outcome.status == COMMITTED and self._seen is not None:
             name = f"{outcome.instant}_{outcome.completion_time}.{DELTACOMMIT}"
             self._ctx.after_commit(self._seen.with_file(name))
-        if self._ctx.told is not None and outcome.status == COMMITTED:
+        # A later transaction that committed in place of this one has told of itself.
+        own = outcome.status == COMMITTED and outcome.instant == self.instant
+        if self._ctx.told is not None and own:
             self._ctx.told(f"{outcome.instant}_{outcome.completion_time}.{DELTACOMMIT}")
         return outcome
 
@@ -675,6 +689,8 @@ class Transaction:
         except _Divided:
             self._settle([])  # files of an object store are read by their names
             return self._routed_anew(self._files(), self._spec.buckets)
+        except KeyTaken as taken:
+            return self._placed_anew(taken)
 
     def _commit_once(self) -> Outcome:
         ctx = self._ctx
@@ -750,11 +766,7 @@ class Transaction:
         appender.gather()
         if self._meanwhile is None:
             self._meanwhile = KeysPlacedMeanwhile(ctx, self.instant, appender)
-        try:
-            replaced = self._meanwhile.move(ctx.publisher.timeline())
-        except KeyTaken:
-            self._abort()
-            raise
+        replaced = self._meanwhile.move(ctx.publisher.timeline())
         if replaced is not None:
             self._lose_rows(replaced)
 
@@ -786,7 +798,6 @@ class Transaction:
         return own | {(stat.partition, stat.file_id) for stat in self._task_stats}
 
     def _lose_rows(self, replaced: Replaced) -> NoReturn:
-        self._abort()
         if replaced.again:
             raise KeyTaken(
                 f"{replaced.by}: file groups to which this transaction appended rows. Nothing of it is"
@@ -794,6 +805,7 @@ class Transaction:
                 table=self._ctx.base,
                 instant=self.instant,
             )
+        self._abort()
         raise RolledBack(
             f"this transaction appended rows to file groups in which they would be lost: {replaced.by}."
             " Nothing of it is visible: complete the pending clustering (mainstem cluster, or the engine that"
@@ -900,12 +912,15 @@ class Transaction:
                         return self._found_committed(self._completed() or "")
                     self._abort()
                     return self._end(Outcome(ALREADY_COMMITTED, instant=instant))
-                case Overlap() as other:
-                    self._overtaken(other, stats)
+                case Overlap() as overlap:
+                    self._overtaken(overlap, stats)
                 case LookAgain():
                     stats = self._finished()
                 case Closed(instant):
                     self._wait_for(instant)
+                case GiveWay() as other:
+                    assert self._patience is not None
+                    self._patience.wait(other)
                 case Resized(buckets) if stats:
                     with suppress(MainstemError, OSError):  # whoever resized it may have died just before
                         settle(self._ctx)
@@ -932,24 +947,48 @@ class Transaction:
             roll_back_failed_writes(ctx, if_due=True)
 
     def _routed_anew(self, stats: list[WriteStat], buckets: int) -> Outcome:
-        """The outcome of the same rows in a transaction that begins now, by the bucket count or rings of now.
+        """The outcome of the same rows in one that begins now, by the bucket count or rings of now."""
+        return self._in_later(
+            replace(self._spec, instant="", buckets=buckets),
+            lambda later: later._write_routed(blocks_of(self._ctx.seams.storage, stats)),
+        )
+
+    def _placed_anew(self, taken: KeyTaken) -> Outcome:
+        """The outcome of the same rows in a transaction that begins now, by where their keys live now
+        (``writers.placed_anew``)."""
+        appender = self._appender
+        may = isinstance(appender, PlacingAppender) and appender.can_hand_over
+        if not may or self._anew >= ROUNDS_MAX:
+            self._abort()
+            raise taken
+        assert isinstance(appender, PlacingAppender)
+        if appender.reads_back:
+            self._settle([])
+        return self._in_later(
+            replace(self._spec, instant=""), lambda later: later._take_rows(self, appender)
+        )
+
+    def _in_later(self, spec: WriteSpec, write: Callable[[Transaction], None]) -> Outcome:
+        """The outcome of the same rows in a transaction that begins now, into which ``write`` puts them.
 
         This instant is undone before that one is published, so nobody sees its rows twice; if the process
         dies in between, both are rolled back. A new instant, since a late request to a store might bring a
         file of the old one back.
         """
-        _log.info("%s of %s is routed anew", self.instant, self._ctx.base)
-        later = self._later = self._written_anew(stats, buckets)
+        _log.info("the rows of %s of %s go into a later instant", self.instant, self._ctx.base)
+        later = self._later = self._written_anew(spec, write)
         self._undo_own()
         self._ctx.heartbeats.stop(self.instant)
         return self._committed_later(later)
 
-    def _written_anew(self, stats: list[WriteStat], buckets: int) -> Transaction:
-        spec = replace(self._spec, instant="", buckets=buckets)
-        later = Transaction.begin(self._ctx, spec, guard=self._guard, extra_metadata=self._extra)
+    def _written_anew(self, spec: WriteSpec, write: Callable[[Transaction], None]) -> Transaction:
+        placed = 1 if spec.placed_at_commit else 0
+        later = Transaction.begin(
+            self._ctx, spec, guard=self._guard, extra_metadata=self._extra, anew=self._anew + placed
+        )
         try:
             if not later.already_committed:
-                later._write_routed(blocks_of(self._ctx.seams.storage, stats))
+                write(later)
         except BaseException:
             with suppress(MainstemError):
                 later.abort()
@@ -962,6 +1001,18 @@ class Transaction:
             self._turns.check_open(self.instant)
             with self._turns.step("write"), self._refusals():
                 appender.write_routed(blocks)
+
+    def _take_rows(self, other: Transaction, appender: PlacingAppender) -> None:
+        """Write all rows of another transaction, which has made no file visible."""
+        mine = self._opened()
+        assert isinstance(mine, PlacingAppender)
+        self._evolves, self._named = other._evolves, other._named
+        if isinstance(appender, PlacingOverwriter):
+            self._named |= appender.named  # also those of which no row is left
+        with self._turns.held:
+            self._turns.check_open(self.instant)
+            with self._turns.step("write"), self._refusals():
+                appender.hand_over(mine)
 
     def _committed_later(self, later: Transaction) -> Outcome:
         given = self._task_rows + (self._appender.rows if self._appender else 0)
@@ -1118,6 +1169,9 @@ class Transaction:
             return LookAgain()
         if self._meanwhile is not None and (again := self._meanwhile.look(timeline)) is not None:
             return again
+        gives_way = self._patience is not None and not self._patience.over
+        if gives_way and (first := passed_by(ctx.seams.storage, timeline)) is not None:
+            return first
         return newer_schema(ctx.seams.storage, timeline, self._spec, ctx.own_schema, section.decided)
 
     def _follows(self, section: Section, condemned_now: Mapping[str, str]) -> Decision | None:

@@ -102,8 +102,8 @@ class Anew(Tables):
         """A transaction that is routed anew means the same rows under another instant."""
         write_anew = txn._written_anew
 
-        def written_anew(stats: Any, buckets: int) -> Any:
-            later = write_anew(stats, buckets)
+        def written_anew(*given: Any) -> Any:
+            later = write_anew(*given)
             if not later.already_committed:
                 meant = Intent(intent.writer, later.instant, operations=intent.operations)
                 meant.stream, meant.fate = intent.stream, "unknown"

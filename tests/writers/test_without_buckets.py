@@ -122,12 +122,7 @@ def test_a_key_that_was_deleted_compacted_away_and_inserted_beside_its_update_is
         insert.write(rows([0, 7], ts=5, value="inserted"))  # k0 lies nowhere
         if first == "the insert":
             insert.commit()
-            if large:
-                with pytest.raises(RolledBack, match="write its rows again"):
-                    update.commit()
-                assert content(table) == {"k0": "inserted0", "k1": "v1", "k2": "v2", "k7": "inserted7"}
-                return
-            update.commit()
+            assert (update.commit().instant > update.instant) is large  # else it is placed again as it is
         else:
             update.commit()
             insert.commit()
