@@ -13,8 +13,8 @@ from tests.sim.checkers import Audit
 from tests.sim.indexed_world import Indexed
 from tests.sim.ledger import Ledger, user_columns
 from tests.sim.oracle import KEY, PARTITION, Intent, Row, Where, put_row
+from tests.sim.resize_world import Anew
 from tests.sim.services_world import Services
-from tests.sim.tables_world import Tables
 from tests.sim.world import Violation
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from tests.sim.world import Process
 
 
-class Unbucketed(Tables):
-    """A table under an index that looks where keys live."""
+class Unbucketed(Anew):
+    """A table under an index that looks where keys live; transactions may be placed anew."""
 
     buckets = None
     keys = 12
