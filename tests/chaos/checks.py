@@ -28,7 +28,7 @@ TOLD = {"LeaseLost", "RolledBack", "LockUnavailable", "Unavailable"}
 #: ... on a store, too: a reply that was lost, and nobody answered the question how it ended
 TOLD_OF_A_STORE = TOLD | {"OutcomeUnknown"}
 #: ... who changes a table: others do the same just now
-_OF_CHANGES = {"Invalid", "KeyTaken"}
+_OF_CHANGES = {"Invalid"}
 #: what commits of services call themselves
 _OF_SERVICES = {"COMPACT", "CLUSTER", "LOG_COMPACT", RESIZE.upper()}
 #: in a store these wait for a day before they are swept
