@@ -85,13 +85,14 @@ from mainstem.timeline.instant import CLUSTERING, COMPACTION, DELTACOMMIT, LOGCO
 from mainstem.timeline.plans import load_compaction_plan
 from mainstem.writers.append import BucketAppender
 from mainstem.writers.bulk_insert import BaseFileStat, BulkInserter
+from mainstem.writers.commit_checks import FoundCommitted
 from mainstem.writers.conflicts import COMPACT, CompletedWrites, is_completed_write
 from mainstem.writers.context import WriterContext
 from mainstem.writers.outcome import Outcome
 from mainstem.writers.overwriting import with_logs
 from mainstem.writers.resize_property import announce, is_pending, settle
 from mainstem.writers.rollback import condemned, roll_back_failed_writes
-from mainstem.writers.transaction import Decision, FoundCommitted, Transaction
+from mainstem.writers.transaction import Decision, Transaction
 from mainstem.writers.write_spec import RESIZE, WriteSpec, complete_rules
 
 __all__ = ["ResizedTable", "resize"]

@@ -30,8 +30,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from itertools import takewhile
+from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 import pyarrow as pa
@@ -58,8 +57,7 @@ from mainstem.storage.all_at_once import settled_later
 from mainstem.storage.links import has_links
 from mainstem.storage.swaps import has_swaps
 from mainstem.timeline.commit_metadata import WriteStat, encode_commit
-from mainstem.timeline.instant import DELTACOMMIT, INFLIGHT, REQUESTED, RESTORE, Instant
-from mainstem.timeline.restore_records import being_restored
+from mainstem.timeline.instant import DELTACOMMIT, INFLIGHT, REQUESTED, Instant
 from mainstem.writers import overwriting, staged_rows, unplaced_rows, write_task
 from mainstem.writers.append import BucketAppender
 from mainstem.writers.bulk_insert import (
@@ -69,6 +67,7 @@ from mainstem.writers.bulk_insert import (
     check_names_differ,
     check_one_base_file_each,
 )
+from mainstem.writers.commit_checks import Closed, FoundCommitted, Resized, check_stands, resized
 from mainstem.writers.conflicts import Overlap, Overlaps
 from mainstem.writers.context import WriterContext
 from mainstem.writers.give_way import PLACED_ANEW, GiveWay, Patience, passed_by
@@ -79,11 +78,10 @@ from mainstem.writers.placed_anew import ROUNDS_MAX
 from mainstem.writers.placed_overwrites import HiddenGroups, PlacingOverwriter
 from mainstem.writers.placed_rows import KeyTaken, PlacingAppender
 from mainstem.writers.publish_with_metadata import publish_with_metadata
-from mainstem.writers.resize_property import is_pending, settle
+from mainstem.writers.resize_property import settle
 from mainstem.writers.ringed_rows import RingAppender
 from mainstem.writers.rings_meanwhile import RingsMeanwhile
 from mainstem.writers.rollback import (
-    condemned,
     quietly_discard,
     roll_back,
     roll_back_failed_writes,
@@ -128,13 +126,6 @@ _LOOK_MS = 50
 _RING_ROUNDS_MAX = 10
 
 
-@dataclass(frozen=True)
-class FoundCommitted:
-    """A decision: ``instant`` has committed this micro-batch already."""
-
-    instant: str
-
-
 class _Divided(Exception):
     """File groups with files of this transaction were split or merged: its rows are to be routed anew."""
 
@@ -145,20 +136,6 @@ class _PassedBy(Exception):
     def __init__(self, other: Overlap, stats: list[WriteStat]) -> None:
         super().__init__(str(other))
         self.other, self.stats = other, stats
-
-
-@dataclass(frozen=True)
-class Resized:
-    """A decision: the table has another number of buckets by now; the rows are to be routed anew."""
-
-    buckets: int
-
-
-@dataclass(frozen=True)
-class Closed:
-    """A decision: a resize is in its last round, by ``instant``; nothing completes before it has ended."""
-
-    instant: str
 
 
 #: Why a commit is not published as it is. ``Overlap``: a bulk insert loses against it, an overwrite is made
@@ -1120,13 +1097,6 @@ class Transaction:
         extra["schema"] = self._spec.user_schema
         return extra
 
-    def _undone(self, why: str) -> RolledBack:
-        return RolledBack(
-            f"{why} nothing of it is visible: write the data again in a new transaction",
-            table=self._ctx.base,
-            instant=self.instant,
-        )
-
     def _may_complete(self, section: Section) -> Decision | None:
         """Under the lock: check that the instant may complete. None: it may, as it is.
 
@@ -1136,23 +1106,7 @@ class Transaction:
         self._seen = timeline
         if timeline.completion_of(self.instant, DELTACOMMIT) is not None:
             return FoundCommitted(self.instant)
-        # Both files: a writer that stood still inside begin may make its inflight file after its rollback.
-        states = (REQUESTED, INFLIGHT)
-        if not all(timeline.has(f"{self.instant}.{DELTACOMMIT}.{state}") for state in states):
-            raise self._undone(
-                "the transaction was rolled back by another writer, which found its heartbeat expired;"
-            )
-        restore = being_restored(ctx.seams.storage, timeline).get(self.instant)
-        if restore is not None:
-            raise self._undone(
-                f"the restore {restore} removes this transaction, whose heartbeat had expired;"
-            )
-        if (later := _restored_since(timeline, self.instant)) is not None:
-            raise self._undone(f"the restore {later} was planned before it could see this transaction;")
-        condemned_now = condemned(ctx.seams.storage, timeline)
-        rollback = condemned_now.get(self.instant)
-        if rollback is not None:
-            raise self._undone(f"rollback {rollback} of this transaction is under way;")
+        condemned_now = check_stands(ctx, timeline, self.instant)
         ctx.reread_config(section)
         ctx.check_counts(timeline)
         self._alone = timeline.newest_completed == self._spec.planned_on
@@ -1160,8 +1114,8 @@ class Transaction:
             earlier = ctx.guards.committed(self._guard, timeline)
             if earlier is not None:
                 return FoundCommitted(earlier)
-        if ctx.look_for_keys is None and (resized := self._follows(section, condemned_now)) is not None:
-            return resized
+        if ctx.look_for_keys is None and (other := self._follows(section, condemned_now)) is not None:
+            return other
         other = self._overlaps.find(timeline) if self._overlaps is not None else None
         if other is not None:
             return other
@@ -1176,17 +1130,7 @@ class Transaction:
 
     def _follows(self, section: Section, condemned_now: Mapping[str, str]) -> Decision | None:
         """Under the lock: whether the table was resized, or is about to be, in a way that concerns this."""
-        ctx = self._ctx
-        found = ctx.properties(section)
-        buckets, resize = ctx.buckets_now(found, section.timeline), found.open_resize
-        if buckets != self._spec.buckets:
-            ctx.follow_resize(buckets)
-            if self._spec.operation in OF_BASE_FILES:
-                return Overlap(f"resize to {buckets} buckets", found.resizes[-1].instant, "", None)
-            return Resized(buckets)
-        if resize is not None and resize.closed and is_pending(section.timeline, resize):
-            return Closed(resize.instant) if resize.instant not in condemned_now else None
-        return None
+        return resized(self._ctx, self._spec, section, condemned_now)
 
     def _remove_unclaimed(self, claimed: set[str]) -> None:
         """Delete data files with a marker but no write stat: those of losing task attempts (finalizeWrite).
@@ -1328,13 +1272,6 @@ class Transaction:
             self.abort()
         except MainstemError:
             return  # keep the first error; the instant is rolled back lazily
-
-
-def _restored_since(timeline: ActiveTimeline, instant: str) -> str | None:
-    """A completed restore that was requested after this transaction but did not remove it: its process had
-    listed the timeline just before the request was there (``publish.publisher``)."""
-    later = takewhile(lambda i: i.requested > instant, reversed(timeline.completed))
-    return next((i.requested for i in later if i.action == RESTORE), None)
 
 
 def _with_instant(spec: WriteSpec, instant: str) -> WriteSpec:

@@ -274,6 +274,8 @@ def _leftovers(run: Harness, score: Score) -> None:
     for index in sorted(dead, key=lambda index: index.kind in ("column_stats", "record_index")):
         last.drop_index(index.name, if_exists=True)  # somebody died while he built it, or what rests on it
     score.actions["rollback"] += len(last.rollback_failed_writes())
+    if run.index != "BUCKET":
+        last.run_clustering()  # whoever clustered was ended like everybody else
     for service in last.run_services(if_due=False):
         if service.error is not None:
             score.wrong.append(f"{service.service} fails afterwards: {service.error}")
