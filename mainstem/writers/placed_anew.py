@@ -14,9 +14,10 @@ rolled back as any dead writer.
 
 **The rounds end.** Clusterings and overwrites give way to a transaction in flight whose inflight file says
 ``PLACED_ANEW`` (``give_way``). So of these only one that completes before that file is seen can end its next
-round. On an object store, others may also place its new keys; but each round knows those that were placed
-before it, which are no new keys then. Where keys move, a writer that began later must have completed earlier,
-each time. After ``ROUNDS_MAX`` rounds the transaction ends as ``KeyTaken``.
+round. (Where an instant can follow clusterings, as on a disk, it does so twice, and becomes a later one then,
+for the same reason.) On an object store, others may also place its new keys; but each round knows those that
+were placed before it, which are no new keys then. Where keys move, a writer that began later must have
+completed earlier, each time. After ``ROUNDS_MAX`` rounds the transaction ends as ``KeyTaken``.
 
 Order: rows of one key are in one file group, and there in their order, unless files went while keys were
 looked for (``KeyPlaces.looked_again``). Then a transaction whose rows are not kept ends as ``KeyTaken``, too.

@@ -310,6 +310,8 @@ class PlacingAppender(BulkInserter):
         self._before = 0
         #: log files of ``place_again`` have greater versions than those that it took back
         self._passed = 0
+        #: how often all rows were placed again
+        self.placed_again = 0
         self._begin(token.split("-", 1)[0])
 
     def _begin(self, task: str) -> None:
@@ -533,6 +535,7 @@ class PlacingAppender(BulkInserter):
         if not self.can_place_again:
             raise self._taken("its keys were moved by a clustering, or deleted and inserted again,")
         self.torn = True  # until all are placed
+        self.placed_again += 1
         self.places = self._looking.places = places
         self._take_back_all()
         now = self._spec
@@ -605,6 +608,10 @@ class PlacingAppender(BulkInserter):
             self.rows += len(batch.keys)
             self._before += len(batch.keys)
             self.torn = False
+
+    def passed_by(self) -> KeyTaken:
+        """The error that ends this instant, after others replaced its file groups often."""
+        return self._taken("its file groups were replaced again and again,")
 
     def _taken(self, what: str = "another writer inserted or moved a key of this transaction") -> KeyTaken:
         self.torn = False

@@ -124,6 +124,8 @@ _SCHEMA_ROUNDS_MAX = 10
 _LOOK_MS = 50
 # How often rows follow file groups that are split and merged again and again.
 _RING_ROUNDS_MAX = 10
+# How often all rows of one instant are placed again, before they go into another one.
+_PLACED_AGAIN_MAX = 2
 
 
 class _Divided(Exception):
@@ -741,6 +743,8 @@ class Transaction:
         """Rows go to where others placed their keys since they were looked for."""
         ctx = self._ctx
         appender.gather()
+        if appender.placed_again >= _PLACED_AGAIN_MAX and not self._anew:
+            raise appender.passed_by()  # clusterings give way to a later instant
         if self._meanwhile is None:
             self._meanwhile = KeysPlacedMeanwhile(ctx, self.instant, appender)
         replaced = self._meanwhile.move(ctx.publisher.timeline())
