@@ -175,6 +175,9 @@ class Transaction:
         self._task_stats: list[WriteStat] = []
         self._task_rows = 0
         self._evolves = False
+        #: staged rows were added: whoever keeps their lines must find the commit, also where it has no file
+        #: (without buckets, of deletes of keys that lie nowhere)
+        self._has_staged = False
         #: files in which tasks handed their rows over
         self._handed: list[str] = []
         #: tasks wrote files, of which some may belong to attempts that do not count
@@ -440,7 +443,9 @@ class Transaction:
                         seams, self._spec, self._opened(), found, schema_seen, self._every_buckets
                     )
                 lines_in_order = staged_rows.in_order(seams, self._spec, found)
-                return self._write_unplaced(staged_rows.unplaced(seams.storage, lines_in_order))
+                rows = self._write_unplaced(staged_rows.unplaced(seams.storage, lines_in_order))
+                self._has_staged |= rows > 0
+                return rows
 
     def _every_buckets(self) -> frozenset[int]:
         return self._ctx.properties().every_buckets
@@ -692,7 +697,7 @@ class Transaction:
             # With a guard, the other write may be this very micro-batch; the look under the lock tells.
             if other is not None and self._guard is None:
                 self._overtaken(other, stats)
-        if not stats and not self._evolves:
+        if not stats and not self._evolves and not self._has_staged:
             self._settle([])
             quietly_discard(ctx, self.instant)
             return self._end(Outcome(EMPTY))
@@ -987,7 +992,7 @@ class Transaction:
         """Write all rows of another transaction, which has made no file visible."""
         mine = self._opened()
         assert isinstance(mine, PlacingAppender)
-        self._evolves, self._named = other._evolves, other._named
+        self._evolves, self._named, self._has_staged = other._evolves, other._named, other._has_staged
         if isinstance(appender, PlacingOverwriter):
             self._named |= appender.named  # also those of which no row is left
         with self._turns.held:
