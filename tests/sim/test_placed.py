@@ -191,9 +191,9 @@ def _a_plan_of_what_was_listed_before(monkeypatch: pytest.MonkeyPatch) -> None:
         (_plans_stay_and_nobody_looks, "placed-clustered", 1),
         (_plans_count_outside_the_lock_only, "placed-clustered", 2),
         (_placed_again_by_the_old_look, "placed-clustered", 8),
-        (_log_files_of_rows_placed_again_stay, "placed-clustered", 1),
+        (_log_files_of_rows_placed_again_stay, "placed-clustered", 3),
         (_a_plan_of_what_was_listed_before, "placed-clustered", 8),
-        (_filled_keys_are_told_as_known_ones, "placed", 4),
+        (_filled_keys_are_told_as_known_ones, "placed", 10),
     ],
     ids=[
         "nobody looks under the lock",
