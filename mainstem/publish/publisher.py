@@ -41,7 +41,7 @@ from mainstem.publish.fence import Epoch, Fence, Notes
 from mainstem.publish.skew_wait import MixedWritersWarning, SkewWait
 from mainstem.storage import paths
 from mainstem.storage.links import NotDurable
-from mainstem.storage.protocol import Storage
+from mainstem.storage.protocol import EMPTY, Storage
 from mainstem.storage.side_by_side import side_by_side
 from mainstem.storage.swaps import has_swaps
 from mainstem.timeline.active import ActiveTimeline, TimelineReader
@@ -629,7 +629,7 @@ class Publisher:
         # 4. Create the request, exclusively.
         name, one.put = f"{time}.{action}.{REQUESTED}", True
         try:
-            self._seams.storage.put_new(paths.timeline_file(name), b"", durable=False)
+            self._seams.storage.put_new(paths.timeline_file(name), EMPTY, durable=False)
         except FileExistsError as error:
             heartbeats.stop(tried.pop().time)
             self._reader.load()  # what was remembered of the timeline lacks it, and would lead to it again

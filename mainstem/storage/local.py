@@ -11,6 +11,7 @@ import errno
 import mmap
 import os
 import shutil
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
@@ -23,7 +24,7 @@ from mainstem.storage.all_at_once import all_at_once, begun
 from mainstem.storage.links import NotDurable
 from mainstem.storage.location import Location
 from mainstem.storage.one_by_one import create_each, delete_each
-from mainstem.storage.protocol import Content, FileInfo, Upload
+from mainstem.storage.protocol import Alike, Content, FileInfo, Upload
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -52,6 +53,8 @@ _NAMELESS = os.O_WRONLY | os.O_CLOEXEC | getattr(os, "O_TMPFILE", 0)
 _NO_NAMELESS = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS)
 _NOT_NAMED = (*_NO_NAMELESS, errno.EPERM, errno.EACCES, errno.EXDEV)
 _hidden = count(1)
+# So many contents are remembered that new files may share.
+_ALIKE_MAX = 4
 
 
 def _cores() -> int:
@@ -112,6 +115,33 @@ class LocalUpload:
             os.close(fd)
 
 
+class _Kept:
+    """A descriptor of a file that may get further names; it is closed once nobody uses it."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        weakref.finalize(self, os.close, fd).atexit = False
+
+    def link(self, full: str) -> bool:
+        """Give it this name; False if it has none left, or as many as it may have."""
+        try:
+            _link_open(self.fd, full)
+            return True
+        except FileExistsError:
+            raise
+        except FileNotFoundError:
+            if os.fstat(self.fd).st_nlink:
+                raise  # the folder is missing
+        except OSError:
+            pass
+        return False
+
+
+def _link_open(fd: int, full: str) -> None:
+    # The unused ``src_dir_fd`` makes Python call linkat, which follows the /proc link.
+    os.link(f"/proc/self/fd/{fd}", full, src_dir_fd=fd, follow_symlinks=True)
+
+
 class _Turn:
     """A folder's OS lock, which this process has or has not. A forked child never has it."""
 
@@ -155,6 +185,8 @@ class LocalStorage:
         self.base = os.path.abspath(base)
         self._always = sync
         self._asked: list[object] = []
+        #: by their content: files that this process made, of which new ones may be further names
+        self._alike: dict[bytes, _Kept] = {}
 
     @property
     def _sync(self) -> bool:
@@ -297,6 +329,8 @@ class LocalStorage:
 
     def put_new(self, path: str, data: Content, *, durable: bool) -> None:
         buffers = [data] if isinstance(data, (bytes, bytearray, memoryview)) else data
+        if isinstance(data, Alike) and not durable and self._put_alike(path, data):
+            return
         if not any(len(part) for part in buffers):  # an empty file is whole once it has its name
             os.close(self._made(path, lambda full: os.open(full, _NEW, 0o666)))
         elif not self._put_nameless(path, buffers, durable):
@@ -306,8 +340,20 @@ class LocalStorage:
         buffers = [data] if isinstance(data, (bytes, bytearray, memoryview)) else data
         self._put_hidden(path, buffers, durable, os.rename)
 
-    def _put_nameless(self, path: str, buffers: Sequence[bytes | memoryview], durable: bool) -> bool:
-        """Write a nameless file, then link it to its name; False if the file system has no nameless files."""
+    def _put_alike(self, path: str, data: Alike) -> bool:
+        """Make it a name of the file that was made last with this content; False if there can be none."""
+        kept = self._alike.get(data)
+        if kept is not None and self._made(path, kept.link):
+            return True
+        return self._put_nameless(path, [data], False, data)
+
+    def _put_nameless(
+        self, path: str, buffers: Sequence[bytes | memoryview], durable: bool, alike: bytes | None = None
+    ) -> bool:
+        """Write a nameless file, then link it to its name; False if the file system has no nameless files.
+
+        ``alike``: the content, if further names will be given to the file.
+        """
         if not self._nameless:
             return False
 
@@ -322,8 +368,9 @@ class LocalStorage:
             try:
                 self._fill(fd, buffers, durable)
                 try:
-                    # The unused ``src_dir_fd`` makes Python call linkat, which follows the /proc link.
-                    os.link(f"/proc/self/fd/{fd}", full, src_dir_fd=fd, follow_symlinks=True)
+                    _link_open(fd, full)
+                    if alike is not None:
+                        self._keep(alike, fd)
                 except OSError as error:
                     gone = error.errno == errno.ENOENT and os.path.exists(f"/proc/self/fd/{fd}")
                     if gone or error.errno not in (*_NOT_NAMED, errno.ENOENT):
@@ -334,6 +381,12 @@ class LocalStorage:
                 os.close(fd)
 
         return self._made(path, make)
+
+    def _keep(self, content: bytes, fd: int) -> None:
+        if len(self._alike) >= _ALIKE_MAX:
+            self._alike = {}
+        with suppress(OSError):  # no descriptor left: the next one is a file of its own
+            self._alike[content] = _Kept(os.dup(fd))
 
     def _put_hidden(
         self,

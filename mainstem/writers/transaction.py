@@ -56,6 +56,7 @@ from mainstem.publish.staging import begin, delete_quietly
 from mainstem.storage import paths
 from mainstem.storage.all_at_once import settled_later
 from mainstem.storage.links import has_links
+from mainstem.storage.protocol import Alike
 from mainstem.storage.swaps import has_swaps
 from mainstem.timeline.commit_metadata import WriteStat, encode_commit
 from mainstem.timeline.instant import DELTACOMMIT, INFLIGHT, REQUESTED, RESTORE, Instant
@@ -345,7 +346,7 @@ class Transaction:
     def _put_inflight(self) -> None:
         assert self._inflight is not None
         path, content = self._inflight
-        self._ctx.seams.storage.put_new(path, content, durable=False)
+        self._ctx.seams.storage.put_new(path, Alike(content), durable=False)
         self._inflight = None
 
     # -- write -----------------------------------------------------------------------------------

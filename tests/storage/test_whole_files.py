@@ -22,6 +22,7 @@ from mainstem.storage import local, maps
 from mainstem.storage.folders import make_folder, move_folder
 from mainstem.storage.links import links
 from mainstem.storage.local import LocalStorage
+from mainstem.storage.protocol import EMPTY, Alike
 
 PACKAGE = Path(mainstem.__file__).parent
 WHOLE = b"ab" * 5000
@@ -228,3 +229,51 @@ def test_few_ask_for_links() -> None:
         "publish/link_fence.py", "publish/staging.py", "truetime/locks/file_system.py", "cli/row_output.py",
         "writers/append.py", "services/resizing.py",
     }  # fmt: skip
+
+
+# -- files that are alike ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("content", [EMPTY, Alike(b"twice the same")])
+def test_files_that_are_alike_are_names_of_one_file_and_each_is_exclusive(tmp_path: Path, content) -> None:
+    if not LocalStorage._nameless:
+        pytest.skip("no files without a name here")
+    storage = LocalStorage(str(tmp_path))
+    for name in ("a/1", "a/2", "folders/that/are/new/3"):
+        storage.put_new(name, content, durable=False)
+        assert storage.read(name, max_bytes=99) == content
+    assert len({(tmp_path / name).stat().st_ino for name in ("a/1", "a/2", "folders/that/are/new/3")}) == 1
+    with pytest.raises(FileExistsError):
+        storage.put_new("a/2", content, durable=False)
+    storage.put_new("a/other", Alike(b"another"), durable=False)
+    assert storage.read("a/other", max_bytes=99) == b"another"
+    assert storage.read("a/1", max_bytes=99) == content
+
+
+def test_a_file_without_names_or_with_as_many_as_it_may_have_gets_no_more(tmp_path, monkeypatch) -> None:
+    storage = LocalStorage(str(tmp_path))
+    storage.put_new("1", EMPTY, durable=False)
+    storage.delete("1")
+    storage.put_new("2", EMPTY, durable=False)
+    link, refused = os.link, []
+
+    def full(source, target, **named):
+        if not refused:
+            refused.append(target)
+            raise OSError(errno.EMLINK, os.strerror(errno.EMLINK))
+        link(source, target, **named)
+
+    monkeypatch.setattr(os, "link", full)
+    storage.put_new("3", EMPTY, durable=False)
+    storage.put_new("4", EMPTY, durable=False)
+    inodes = [(tmp_path / name).stat().st_ino for name in "234"]
+    assert len(refused) == LocalStorage._nameless and (not refused or inodes[0] != inodes[1] == inodes[2])
+
+
+def test_a_file_of_other_content_or_a_durable_one_is_a_file_of_its_own(tmp_path: Path) -> None:
+    storage = LocalStorage(str(tmp_path))
+    for name, content, durable in (
+        ("1", EMPTY, False), ("2", b"", False), ("3", EMPTY, True), ("4", Alike(b"4"), False),
+    ):  # fmt: skip
+        storage.put_new(name, content, durable=durable)
+    assert len({(tmp_path / name).stat().st_ino for name in "1234"}) == 4
