@@ -232,9 +232,11 @@ class LocalStorage:
                 raise CorruptTable(
                     f"file of {size} bytes, at most {max_bytes} expected", path=path, table=self.base
                 )
-            parts = []
-            while part := os.read(fd, max(size + 1, 4096)):
+            parts, asked = [], max(size + 1, 4096)
+            while part := os.read(fd, asked):
                 parts.append(part)
+                if len(part) <= size < asked:  # short, so the file ended there
+                    break
             return parts[0] if len(parts) == 1 else b"".join(parts)
         finally:
             os.close(fd)
@@ -325,8 +327,7 @@ class LocalStorage:
             try:
                 return make(full)
             except FileNotFoundError:
-                with suppress(FileNotFoundError):  # a parent folder was removed meanwhile
-                    os.makedirs(os.path.dirname(full), exist_ok=True)
+                _make_folders(full.rpartition("/")[0])
         return make(full)
 
     def put_new(self, path: str, data: Content, *, durable: bool) -> None:
@@ -502,6 +503,8 @@ class LocalStorage:
         if os.path.islink(full):
             os.unlink(full)  # remove the link only: its target is not ours
             return
+        if _is_flat_and_removed(full):
+            return
         for attempt in range(_REMOVALS_MAX):
             try:
                 shutil.rmtree(full, ignore_errors=False, onerror=_ignore_missing)
@@ -540,6 +543,33 @@ class LocalStorage:
 def _info(name: str, s: os.stat_result) -> FileInfo:
     folder = (s.st_mode & 0o170000) == 0o040000
     return FileInfo(name, s.st_size, s.st_mtime_ns // 1_000_000, folder)
+
+
+def _make_folders(full: str) -> None:
+    try:
+        os.mkdir(full)
+    except FileExistsError:
+        return
+    except FileNotFoundError:
+        with suppress(FileNotFoundError):  # a parent folder was removed meanwhile
+            os.makedirs(full, exist_ok=True)
+
+
+def _is_flat_and_removed(full: str) -> bool:
+    """Remove a folder of files; False, and some may be gone, if it is none, or others are in it."""
+    try:
+        fd = os.open(full, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        for name in os.listdir(fd):
+            os.unlink(name, dir_fd=fd)
+        os.rmdir(full)
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return True
 
 
 def _ignore_missing(

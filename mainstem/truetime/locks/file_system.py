@@ -325,7 +325,7 @@ class _OwnFile:
         os.utime(self.fd)
         return _mtime_ms(os.fstat(self.fd))
 
-    def rename(self, name: str) -> None:
+    def take_name(self, name: str) -> None:
         """Give it another private name."""
         os.rename(self.name, name, src_dir_fd=self.private.fd, dst_dir_fd=self.private.fd)
         self.name = name
@@ -696,7 +696,7 @@ class _Waiter:
         """The file of a turn before, in the queue; None if there is none."""
         while (file := self.lock.idle_file()) is not None:
             try:
-                file.rename(self._place(file.unique))
+                file.take_name(self._place(file.unique))
                 return file
             except OSError:  # swept while this process was stopped, say
                 file.close()
