@@ -11,7 +11,6 @@ import errno
 import mmap
 import os
 import shutil
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
@@ -115,31 +114,9 @@ class LocalUpload:
             os.close(fd)
 
 
-class _Kept:
-    """A descriptor of a file that may get further names; it is closed once nobody uses it."""
-
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
-        weakref.finalize(self, os.close, fd).atexit = False
-
-    def link(self, full: str) -> bool:
-        """Give it this name; False if it has none left, or as many as it may have."""
-        try:
-            _link_open(self.fd, full)
-            return True
-        except FileExistsError:
-            raise
-        except FileNotFoundError:
-            if os.fstat(self.fd).st_nlink:
-                raise  # the folder is missing
-        except OSError:
-            pass
-        return False
-
-
-def _link_open(fd: int, full: str) -> None:
-    # The unused ``src_dir_fd`` makes Python call linkat, which follows the /proc link.
-    os.link(f"/proc/self/fd/{fd}", full, src_dir_fd=fd, follow_symlinks=True)
+def _identity(info: os.stat_result) -> tuple[int, ...]:
+    """By which a file is known that nobody changes."""
+    return info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns
 
 
 class _Turn:
@@ -187,8 +164,9 @@ class LocalStorage:
         self.base = os.path.abspath(base)
         self._always = sync
         self._asked: list[object] = []
-        #: by their content: files that this process made, of which new ones may be further names
-        self._alike: dict[bytes, _Kept] = {}
+        #: by their content: a file that this process made, of which new ones may be further names, and its
+        #: identity
+        self._alike: dict[bytes, tuple[str, tuple[int, ...]]] = {}
 
     @property
     def _sync(self) -> bool:
@@ -332,8 +310,12 @@ class LocalStorage:
 
     def put_new(self, path: str, data: Content, *, durable: bool) -> None:
         buffers = [data] if isinstance(data, (bytes, bytearray, memoryview)) else data
-        if isinstance(data, Alike) and not durable and self._put_alike(path, data):
-            return
+        if isinstance(data, Alike) and not durable:
+            self._put_alike(path, data)
+        else:
+            self._put_own(path, buffers, durable)
+
+    def _put_own(self, path: str, buffers: Sequence[bytes | memoryview], durable: bool) -> None:
         if not any(len(part) for part in buffers):  # an empty file is whole once it has its name
             os.close(self._made(path, lambda full: os.open(full, _NEW, 0o666)))
         elif not self._put_nameless(path, buffers, durable):
@@ -343,20 +325,36 @@ class LocalStorage:
         buffers = [data] if isinstance(data, (bytes, bytearray, memoryview)) else data
         self._put_hidden(path, buffers, durable, os.rename)
 
-    def _put_alike(self, path: str, data: Alike) -> bool:
-        """Make it a name of the file that was made last with this content; False if there can be none."""
-        kept = self._alike.get(data)
-        if kept is not None and self._made(path, kept.link):
+    def _put_alike(self, path: str, data: Alike) -> None:
+        """Make it a name of a file that was made with this content, or a new file."""
+        source, known = self._alike.get(data, ("", ()))
+        if not (source and self._made(path, lambda full: self._named_too(source, known, full))):
+            if len(self._alike) >= _ALIKE_MAX:
+                self._alike = {}
+            self._put_own(path, [data], False)
+            with suppress(FileNotFoundError):  # a rollback removed it
+                full = self._full(path)
+                self._alike[data] = full, _identity(os.stat(full, follow_symlinks=False))
+
+    def _named_too(self, source: str, known: tuple[int, ...], full: str) -> bool:
+        """Give a file another name; False if it is gone, is another one, or has as many as it may have."""
+        try:
+            os.link(source, full, follow_symlinks=False)
+        except FileExistsError:
+            raise
+        except FileNotFoundError:
+            if os.path.exists(source):
+                raise  # the folder is missing
+            return False
+        except OSError:
+            return False
+        if _identity(os.stat(full, follow_symlinks=False)) == known:
             return True
-        return self._put_nameless(path, [data], False, data)
+        os.unlink(full)
+        return False
 
-    def _put_nameless(
-        self, path: str, buffers: Sequence[bytes | memoryview], durable: bool, alike: bytes | None = None
-    ) -> bool:
-        """Write a nameless file, then link it to its name; False if the file system has no nameless files.
-
-        ``alike``: the content, if further names will be given to the file.
-        """
+    def _put_nameless(self, path: str, buffers: Sequence[bytes | memoryview], durable: bool) -> bool:
+        """Write a nameless file, then link it to its name; False if the file system has no nameless files."""
         if not self._nameless:
             return False
 
@@ -371,9 +369,8 @@ class LocalStorage:
             try:
                 self._fill(fd, buffers, durable)
                 try:
-                    _link_open(fd, full)
-                    if alike is not None:
-                        self._keep(alike, fd)
+                    # The unused ``src_dir_fd`` makes Python call linkat, which follows the /proc link.
+                    os.link(f"/proc/self/fd/{fd}", full, src_dir_fd=fd, follow_symlinks=True)
                 except OSError as error:
                     gone = error.errno == errno.ENOENT and os.path.exists(f"/proc/self/fd/{fd}")
                     if gone or error.errno not in (*_NOT_NAMED, errno.ENOENT):
@@ -384,12 +381,6 @@ class LocalStorage:
                 os.close(fd)
 
         return self._made(path, make)
-
-    def _keep(self, content: bytes, fd: int) -> None:
-        if len(self._alike) >= _ALIKE_MAX:
-            self._alike = {}
-        with suppress(OSError):  # no descriptor left: the next one is a file of its own
-            self._alike[content] = _Kept(os.dup(fd))
 
     def _put_hidden(
         self,

@@ -236,8 +236,6 @@ def test_few_ask_for_links() -> None:
 
 @pytest.mark.parametrize("content", [EMPTY, Alike(b"twice the same")])
 def test_files_that_are_alike_are_names_of_one_file_and_each_is_exclusive(tmp_path: Path, content) -> None:
-    if not LocalStorage._nameless:
-        pytest.skip("no files without a name here")
     storage = LocalStorage(str(tmp_path))
     for name in ("a/1", "a/2", "folders/that/are/new/3"):
         storage.put_new(name, content, durable=False)
@@ -267,7 +265,16 @@ def test_a_file_without_names_or_with_as_many_as_it_may_have_gets_no_more(tmp_pa
     storage.put_new("3", EMPTY, durable=False)
     storage.put_new("4", EMPTY, durable=False)
     inodes = [(tmp_path / name).stat().st_ino for name in "234"]
-    assert len(refused) == LocalStorage._nameless and (not refused or inodes[0] != inodes[1] == inodes[2])
+    assert len(refused) == 1 and inodes[0] != inodes[1] == inodes[2]
+
+
+def test_a_file_that_took_the_place_of_an_alike_one_is_no_source_of_names(tmp_path: Path) -> None:
+    storage = LocalStorage(str(tmp_path))
+    storage.put_new("1", Alike(b"mine"), durable=False)
+    storage.delete("1")
+    storage.put_new("1", b"else", durable=False)
+    storage.put_new("2", Alike(b"mine"), durable=False)
+    assert storage.read("2", max_bytes=9) == b"mine" and storage.read("1", max_bytes=9) == b"else"
 
 
 def test_a_file_of_other_content_or_a_durable_one_is_a_file_of_its_own(tmp_path: Path) -> None:

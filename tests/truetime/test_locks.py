@@ -251,6 +251,18 @@ def test_a_file_of_turns_before_that_was_swept_or_whose_table_is_new_is_made_aga
     lease.release()
 
 
+def test_locks_of_a_process_on_one_path_share_the_files_of_turns_before_and_few_are_kept(base, tmp_path):
+    for _ in range(50):
+        lock(base).acquire().release()
+    assert len([n for n in os.listdir(base / ".hoodie/.mainstem/locks") if n.startswith("idle-")]) == 1
+    tables = [tmp_path / f"table{number}" for number in range(file_system._IDLE_MAX + 3)]
+    for table in tables:
+        (table / ".hoodie").mkdir(parents=True)
+        lock(table).acquire().release()
+    kept = [len(os.listdir(table / ".hoodie/.mainstem/locks")) for table in tables]
+    assert sum(kept) == file_system._IDLE_MAX and kept[-1] == 1
+
+
 def test_a_process_that_ends_leaves_no_file_of_its_turns(base):
     turn = (
         "import random, sys; from tests.truetime.test_locks import Path, lock, os;"

@@ -23,7 +23,8 @@ there are swept.
 
 **One file for many turns.** Who frees the lock gives the file an idle name again and keeps its OS lock. So a
 turn makes and removes no file, which is what costs a file system most. Two leases never have one file: it is
-used again only after it was taken from its place whole, and each turn begins with a new time.
+used again only after it was taken from its place whole, and each turn begins with a new time. It goes when
+the process ends, or has no turn when leases are refreshed.
 
 ``fork``: a child inherits no lock. Python's own ``os.fork`` closes our descriptors in the child
 (``register_at_fork``), and ``exec`` closes them (``O_CLOEXEC``). A child forked by C code that does
@@ -33,6 +34,7 @@ holder is dead.
 
 from __future__ import annotations
 
+import atexit
 import errno
 import logging
 import os
@@ -88,8 +90,8 @@ _REMOVAL_PATIENCE_MS = 1_000
 # Between creating and locking its private file, a process could lose it to the sweep.
 _SWEEP_AGE_MS = 10_000
 _SWEEP_COUNT_MAX = 1_000
-# So many threads of a process find their file of a turn before.
-_IDLE_MAX = 8
+# A process keeps so many files of turns before, each with two descriptors.
+_IDLE_MAX = 16
 _LINK_ATTEMPTS_MAX = 10
 _MISSING_FEATURE = {
     errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK, errno.EMLINK, errno.EXDEV,
@@ -111,9 +113,14 @@ _NETWORK = (
 _to_close_in_children: weakref.WeakSet[Forked] = weakref.WeakSet()
 
 
+# By lock file and expiry: files of turns before, shared by all who lock the table in this process.
+_idle: dict[tuple[str, int], list[_OwnFile]] = {}
+
+
 def _close_in_child() -> None:
     for thing in list(_to_close_in_children):
         thing.after_fork()
+    _idle.clear()
 
 
 if hasattr(os, "register_at_fork"):
@@ -183,6 +190,10 @@ def _same_file(one: os.stat_result, other: os.stat_result) -> bool:
     return (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
 
 
+def _anybody_may_change(folder: os.stat_result) -> bool:
+    return bool(folder.st_mode & 0o002) and not folder.st_mode & stat.S_ISVTX
+
+
 class _PrivateFolder:
     """A descriptor of ``<folder>/.mainstem/locks``; follows no symbolic link below ``folder``."""
 
@@ -199,7 +210,7 @@ class _PrivateFolder:
         self._close = weakref.finalize(self, os.close, self.fd)
         self._close.atexit = False
         info = os.fstat(self.fd)
-        if info.st_mode & 0o002 and not info.st_mode & stat.S_ISVTX:
+        if _anybody_may_change(info):
             self.close()
             raise Unavailable(
                 f"{folder}/{'/'.join(PRIVATE_FOLDERS)}: anybody may replace files in this folder "
@@ -224,12 +235,12 @@ class _PrivateFolder:
         self._close()
 
     def stands(self) -> bool:
-        """Whether the path still leads to this folder."""
+        """Whether the path still leads to this folder, and only we may change it."""
         try:
             there = os.stat(f"{self._folder}/{'/'.join(PRIVATE_FOLDERS)}", follow_symlinks=False)
         except OSError:
             return False
-        return _same_file(there, os.fstat(self.fd))
+        return _same_file(there, os.fstat(self.fd)) and not _anybody_may_change(there)
 
     def displace(
         self, name: str, matches: Callable[[os.stat_result], bool], *, keep: bool = False
@@ -488,6 +499,7 @@ class FileSystemLock:
         self.identity = options.identity
         self.weaker = _weakness(options.folder)
         self.options = options
+        self._path = f"{options.folder}/{LOCK_NAME}"
         self.clock = clock
         self.random = random
         self.boot = boot_identity()
@@ -495,7 +507,6 @@ class FileSystemLock:
         # Waiters that missed their turn once; this provider does not wait for them again.
         self.passed: set[str] = set()
         self.swept = False
-        self._end: weakref.finalize[..., FileSystemLock] | None = None
         self.after_fork()
         _to_close_in_children.add(self)
 
@@ -504,10 +515,6 @@ class FileSystemLock:
         self._mutex = threading.Lock()
         self._refresher: Periodic | None = None
         self._leases: weakref.WeakSet[FileLease] = weakref.WeakSet()
-        self._idle: list[_OwnFile] = []
-        if self._end is not None:
-            self._end.detach()
-        self._end = weakref.finalize(self, _remove_idle, self._idle)
 
     def acquire(self) -> FileLease:
         """Wait for the lock, first come first served, for at most ``options.patience_ms``.
@@ -528,10 +535,11 @@ class FileSystemLock:
 
     def idle_file(self) -> _OwnFile | None:
         """A file of a turn before; None if there is none that may be used again."""
-        while self._idle:
+        files = _idle.get((self._path, self.options.expire_ms), [])
+        while files:
             try:
-                file = self._idle.pop()
-            except IndexError:
+                file = files.pop()
+            except IndexError:  # another thread took it
                 return None
             if not file.closed and file.private.stands():
                 return file
@@ -539,11 +547,9 @@ class FileSystemLock:
         return None
 
     def take_back(self, file: _OwnFile) -> None:
-        """Keep the file of a turn that is over."""
-        if len(self._idle) < _IDLE_MAX:
-            self._idle.append(file)
-        else:
-            _remove_idle([file])
+        """Keep the file of a turn that is over, for any lock of this process on this path."""
+        _idle.setdefault((self._path, self.options.expire_ms), []).append(file)
+        _remove_idle(_IDLE_MAX)
 
     def _keep_refreshed(self, lease: FileLease) -> None:
         with self._mutex:
@@ -558,15 +564,32 @@ class FileSystemLock:
             if not leases and self._refresher is not None:
                 self._refresher.stop()
                 self._refresher = None
+        if not leases:  # whoever is idle keeps no file open
+            while (file := self.idle_file()) is not None:
+                _remove_file(file)
         for lease in leases:
             lease.refresh()
 
 
-def _remove_idle(files: list[_OwnFile]) -> None:
-    for file in files:
-        with suppress(OSError):
-            file.drop_name()
-        file.close()
+def _remove_idle(most: int = 0) -> None:
+    """Remove files of turns before, until there are at most so many."""
+    while sum(map(len, list(_idle.values()))) > most:
+        with suppress(StopIteration, LookupError, RuntimeError):  # another thread is at it
+            key = next(iter(_idle))
+            files = _idle[key]
+            if not files:
+                _idle.pop(key, None)
+                continue
+            _remove_file(files.pop(0))
+
+
+def _remove_file(file: _OwnFile) -> None:
+    with suppress(OSError):
+        file.drop_name()
+    file.close()
+
+
+atexit.register(_remove_idle)
 
 
 class _Waiter:
