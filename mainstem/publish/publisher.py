@@ -42,7 +42,7 @@ from mainstem.publish.skew_wait import MixedWritersWarning, SkewWait
 from mainstem.storage import paths
 from mainstem.storage.links import NotDurable
 from mainstem.storage.protocol import Storage
-from mainstem.storage.side_by_side import side_by_side
+from mainstem.storage.side_by_side import looked
 from mainstem.storage.swaps import has_swaps
 from mainstem.timeline.active import ActiveTimeline, TimelineReader
 from mainstem.timeline.instant import DELTACOMMIT, INFLIGHT, REQUESTED, RESTORE, parse_instant
@@ -453,7 +453,7 @@ class Publisher:
         if order.beside is not None and self.remembers:
             looks.insert(0, order.beside)
         if not epoch.told:  # else what was read then still holds, as whoever replaces it decides that, too
-            order.read = side_by_side(self._seams.storage, lambda look: look(), looks)[0]
+            order.read = looked(self._seams.storage, looks)[0]
         order.tried = epoch
         self._wait.note_own(*epoch.ours)
         return self._reader.load(epoch.listed), order.read if len(looks) > 1 else None
@@ -609,7 +609,7 @@ class Publisher:
         listings = [self.seen if lease is _NO_LEASE else self._reader.load]
         if with_metadata and self._wait.is_always_owed(foreign_seen):
             listings.append(self._metadata_reader.load)
-        timeline, *own = side_by_side(self._seams.storage, lambda listing: listing(), listings)
+        timeline, *own = looked(self._seams.storage, listings)
         if not timeline.count:  # the table may be gone, and a heartbeat made now would bring its folder back
             self._look_at_fence()
         self._refuse_to_begin(timeline)
@@ -648,7 +648,7 @@ class Publisher:
         if not looks:
             return Notes() if create() else None
         steps: list[Callable[[], object]] = [create, self._look_at_fence]
-        created, notes = side_by_side(self._seams.storage, lambda step: step(), steps)
+        created, notes = looked(self._seams.storage, steps)
         assert isinstance(notes, Notes)
         return notes if created else None
 

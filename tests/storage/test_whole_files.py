@@ -175,6 +175,21 @@ def test_listings_are_cut_to_a_prefix_and_to_what_follows_a_name(storage) -> Non
     assert storage.names("d", prefix="c") == []
 
 
+def test_empty_files_made_by_one_call_are_there_however_many_names_one_may_have(storage, monkeypatch) -> None:
+    Path(storage.base, "a").mkdir()
+    Path(storage.base, "a/2").write_bytes(WHOLE)
+    storage.create_all(["a/1", "a/2", "b/3", "b/4"])
+    assert storage.same_file("a/1", "b/4") and storage.read("a/2", max_bytes=len(WHOLE)) == WHOLE
+
+    def full(source: str, target: str, **how: object) -> None:
+        raise OSError(errno.EMLINK, os.strerror(errno.EMLINK))
+
+    monkeypatch.setattr(os, "link", full)
+    storage.create_all(["c/1", "c/2", "c/1"])
+    assert storage.names("c") == ["1", "2"] or storage.names("c") == ["2", "1"]
+    assert storage.stat("c/2").size == 0 and not storage.same_file("c/1", "c/2")
+
+
 def test_a_durable_link_syncs_the_folder_of_its_new_name(storage, monkeypatch) -> None:
     synced: list[str] = []
     monkeypatch.setattr(storage, "sync_folder", synced.append)
