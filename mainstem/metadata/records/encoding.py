@@ -70,13 +70,14 @@ def encode_keyed(content: Content, groups: Sequence[KeyedRows], schema_text: str
             kinds.append(rows.kinds)
         which.append(rows.which[rows.low : rows.end] + first[id(rows.kinds)])
         keys.append(rows.keys.slice(rows.low, rows.num_rows))
-    values = _in_order(content, pa.concat_tables(kinds) if len(kinds) > 1 else kinds[0], schema_text)
+    values = in_order(content, pa.concat_tables(kinds) if len(kinds) > 1 else kinds[0], schema_text)
     numbers = pa.array(np.concatenate(which) if len(which) > 1 else which[0], pa.int32())
     whole = pa.concat_arrays(keys) if len(keys) > 1 else keys[0]
     return whole.cast(pa.binary()), pa.DictionaryArray.from_arrays(numbers, values)
 
 
-def _in_order(content: Content, rows: pa.Table, schema_text: str) -> pa.Array:
+def in_order(content: Content, rows: pa.Table, schema_text: str) -> pa.Array:
+    """See ``flat_rows.encode_values``."""
     if rows.num_rows <= FEW:
         return values_in_order(content, rows, schema_text)
     rows = rows.combine_chunks()
