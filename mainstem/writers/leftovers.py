@@ -116,9 +116,10 @@ def _sweep_marks(ctx: WriterContext, timeline: ActiveTimeline) -> None:
         if storage.stat(paths.timeline_file(planned)) is None:
             _delete_mark(storage, mark)
     # A savepoint may have begun while, or after, its instant was rolled back or removed by a restore.
-    known = {i.requested for i in timeline.instants if i.action != SAVEPOINT}
-    for mark in timeline.pending:
-        if mark.action == SAVEPOINT and mark.requested not in known:
+    marks = [i for i in timeline.pending if i.action == SAVEPOINT]
+    known = {i.requested for i in timeline.instants if i.action != SAVEPOINT} if marks else ()
+    for mark in marks:
+        if mark.requested not in known:
             _delete_mark(storage, mark)
 
 
@@ -132,8 +133,9 @@ def _sweep_metadata(
         path = f"{paths.METADATA_TIMELINE}/{mark.requested}.{mark.action}"
         if storage.stat(f"{path}.{REQUESTED}") is None:
             storage.delete(f"{path}.{mark.state}")
-    known = {i.requested for i in timeline.instants}
-    for instant in pending_there(own):
+    waiting = pending_there(own)
+    known = {i.requested for i in timeline.instants} if waiting else ()
+    for instant in waiting:
         if not _is_over(timeline, instant.requested):
             continue
         if now_ms - last_change_ms(storage, instant) > _DEAD_AFTER * ctx.heartbeats.silent_ms:
