@@ -106,7 +106,7 @@ class OpenedTable:
     def _opened_for_writing(self, config: TableConfig) -> WriterContext:
         from mainstem.formats.base_file import BaseFileFormat
         from mainstem.layout.foreign_tables import check_buckets, check_key_index
-        from mainstem.layout.key_index import key_index
+        from mainstem.layout.key_index import table_index
         from mainstem.merge.rules import merge_rules
         from mainstem.writers.context import open_context
 
@@ -118,7 +118,7 @@ class OpenedTable:
             self._check_agreement()
             check_writable(self.seams)
             check_table(self.seams.storage, self.identity)
-            index = key_index({**config.raw, **self.given})
+            index = table_index({**config.raw, **self.given})
             told: Mapping[str, str] = {}
             if index is None:
                 told = check_buckets(self.seams.storage, config)

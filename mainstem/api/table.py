@@ -427,7 +427,9 @@ class Table:
         """Write full rows as log blocks, like ``upsert``; the timeline calls it INSERT.
 
         Under non-blocking concurrency control Hudi's ``insert`` goes to log files too (HUDI-8328): a
-        key that is there already is updated by the table's merge rules, never doubled (HUDI-7227).
+        key that is there already is updated by the table's merge rules, never doubled (HUDI-7227). On a
+        table without record key each row gets a key of its own, so rows that are inserted twice are there
+        twice.
         """
         return self._write_once("insert", rows)
 

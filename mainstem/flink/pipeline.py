@@ -38,7 +38,7 @@ from mainstem.flink.insert_target import Target, open_target, rehearsed
 from mainstem.flink.inserting import row_kinds
 from mainstem.flink.recovery import SINK_UID
 from mainstem.flink.statements import named, quoted
-from mainstem.layout.key_index import key_index
+from mainstem.layout.key_index import table_index
 from mainstem.options.placing import INDEX_TYPE
 from mainstem.storage.backends import is_local
 
@@ -200,7 +200,7 @@ class Insert:
 
     def _unique_in_table(self) -> bool:
         """Whether a key is one row of the table, else of its partition."""
-        index = key_index({**self.target.table.properties, **self.target.options.table})
+        index = table_index({**self.target.table.properties, **self.target.options.table})
         return self.spec.placed_at_commit and index is not None and index.is_global
 
     def _sent(self, env: Any) -> tuple[Table, set[Any]]:

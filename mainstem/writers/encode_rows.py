@@ -25,6 +25,7 @@ from mainstem.layout.schema_fit import arrow_user_schema
 from mainstem.layout.stored_rings import Rings
 from mainstem.metadata.commits.written_rows import WrittenRows
 from mainstem.writers.fit_rows import delete_flags, fit_rows, without_mark
+from mainstem.writers.made_up_keys import carried, with_column
 from mainstem.writers.row_order import (
     FIRST_SEQUENCE,
     repeated,
@@ -115,7 +116,10 @@ class BucketEncoder:
         try:
             rows = fit_rows(batch, self.spec, self.schema)
             _check_texts(rows, self.spec.base)
-            self.spec.keys.record_keys(rows)
+            if self.spec.keys.made_up:  # the commit makes those of new rows
+                rows = with_column(rows, carried(batch, self.spec))
+            else:
+                self.spec.keys.record_keys(rows)
             self.spec.keys.partitions(rows)
             return rows
         except UnicodeDecodeError as error:
@@ -138,7 +142,7 @@ class BucketEncoder:
         rows = fit_rows(batch, spec, self.schema)
         if spec.block_format == "parquet" or spec.operation in OF_BASE_FILES:
             _check_texts(rows, spec.base)
-        keys = spec.keys.record_keys(rows)
+        keys = spec.keys.record_keys(batch if spec.keys.made_up else rows)
         codes, partitions = spec.keys.partitions(rows)
         codes, partitions, buckets, width = self._placed(keys, codes, partitions)
         deleted = _either(_either(delete_flags(rows, spec), marked), more_deleted)

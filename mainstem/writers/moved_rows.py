@@ -66,7 +66,7 @@ def lets_keys_move(spec: WriteSpec, places: KeyPlaces) -> bool:
     """Whether rows of this write may have to move. Where they would, and rows are merged column by column or
     by a function, ``PlacingAppender`` refuses them."""
     whole_rows = spec.rules.partial is None and spec.rules.merger is None
-    return places.index.moves and whole_rows and bool(spec.keys.partition_fields)
+    return places.index.moves and whole_rows and bool(spec.keys.partition_fields) and not spec.keys.made_up
 
 
 class Gatherer(BucketEncoder):

@@ -18,6 +18,9 @@ and all its rows are placed anew, in their order. Rows of keys that the clusteri
 new ones. So it is if a known key was deleted, left its file group by a compaction, and was inserted into
 another one.
 
+Where keys are made up (``made_up_keys``), rows that are inserted are looked for nowhere, neither before they
+are written nor at the commit.
+
 Memory: the rows of new keys, until the commit, the batches up to ``_KEPT_BYTES_MAX``, and the known keys,
 compressed. Where there were more batches, ``place_again`` ends as ``KeyTaken``.
 """
@@ -50,7 +53,8 @@ from mainstem.writers.append import BucketAppender, OpenLog
 from mainstem.writers.bulk_insert import BaseFileStat, BulkInserter
 from mainstem.writers.encode_rows import BucketEncoder, Place, Placed, Slab
 from mainstem.writers.file_sizes import room_for, rows_per_file
-from mainstem.writers.fit_rows import marked, with_marks
+from mainstem.writers.fit_rows import marked, with_marks, without_mark
+from mainstem.writers.made_up_keys import KeyMaker, made_here
 from mainstem.writers.row_order import stable_order
 from mainstem.writers.write_spec import DELETES, WriteSpec
 
@@ -156,6 +160,15 @@ class _Encoder(BucketEncoder):
 
     def _numbers(self, partition: str | None, texts: pa.Array) -> np.ndarray:
         """The number of each key's file group."""
+        new = made_here(texts, self.spec)
+        if new.any():
+            found = np.full(len(texts), NOWHERE, np.int64)
+            if not new.all():
+                found[~new] = self._looked_up(partition, texts.filter(pa.array(~new)))
+            return found
+        return self._looked_up(partition, texts)
+
+    def _looked_up(self, partition: str | None, texts: pa.Array) -> np.ndarray:
         coded = texts.dictionary_encode()
         at, places = self.places.find(partition, coded.dictionary)
         numbers = np.array([NOWHERE, *map(self._groups.number, places)], np.int64)
@@ -288,6 +301,7 @@ class PlacingAppender(BulkInserter):
         self._groups = _Groups()
         self._looking = _Encoder(spec, token.split("-", 1)[0], places, self._groups)
         self._encoder: BucketEncoder = self._looking
+        self._maker = KeyMaker(token.split("-", 1)[0])
         self._fresh: list[_Fresh] = []
         #: numbers of log files of new keys
         self._filled: set[int] = set()
@@ -320,6 +334,9 @@ class PlacingAppender(BulkInserter):
         return set()
 
     def _write(self, batch: pa.Table, deleted: np.ndarray | None) -> int:
+        if self._spec.keys.made_up:
+            marks = without_mark(batch, self._spec)[1] if deleted is None else deleted
+            batch = self._maker.keyed(batch, self._spec, marks)
         count = super()._write(batch, deleted)
         self._before += count
         if count and self.keeps_batches:
@@ -447,11 +464,11 @@ class PlacingAppender(BulkInserter):
 
     def unplaced(self, partition: str) -> bool:
         """Whether a key that lies nowhere could be placed by a write to this partition."""
-        if self.places.index.is_global:
-            return bool(self._fresh or self._gone)
-        return any(fresh.partition == partition for fresh in self._fresh) or any(
-            gone[0] == partition for gone in self._gone
-        )
+        held = [(fresh.partition, fresh.keys) for fresh in self._fresh]
+        held += [(gone[0], gone[2]) for gone in self._gone]
+        if self._spec.keys.made_up:  # nobody else has the keys that were made here
+            held = [(where, keys) for where, keys in held if not made_here(keys, self._spec).all()]
+        return any(self.places.index.is_global or where == partition for where, _ in held)
 
     def meets(self, place: GroupOfKey, keys: pa.Array) -> bool:
         """Whether ``give_way`` would move anything."""

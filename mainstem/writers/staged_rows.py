@@ -345,7 +345,7 @@ def in_turns(
     spec: WriteSpec, batch: pa.Table, deleted: np.ndarray | None
 ) -> Iterator[tuple[pa.Table, np.ndarray | None]]:
     """Splits rows where one follows its key's deletion: the deletes of a batch follow its rows."""
-    if deleted is None or deleted.all():
+    if deleted is None or deleted.all() or spec.keys.made_up:  # whose rows are updated by their own keys
         yield batch, deleted
         return
     turns = _turns(spec.keys.record_keys(batch).texts, deleted)

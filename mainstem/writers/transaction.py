@@ -45,6 +45,7 @@ from mainstem.errors import (
     Unsupported,
 )
 from mainstem.formats.schema_resolution import project_to
+from mainstem.layout.key_generator import KEY_COLUMN
 from mainstem.layout.key_index import GroupOfKey
 from mainstem.layout.schema_fit import arrow_user_schema
 from mainstem.lsm_archive.reader import Archive
@@ -466,7 +467,9 @@ class Transaction:
                     before = text
                 schema = arrow_user_schema(self._spec.user_schema)
                 if self._spec.operation in (*DELETES, UPDATE_COLUMNS):
-                    schema = pa.schema([schema.field(name) for name in rows.column_names])
+                    schema = unplaced_rows.schema_of_rows(schema, rows.column_names)
+                elif KEY_COLUMN in rows.column_names:
+                    schema = unplaced_rows.schema_of_rows(schema, [*schema.names, KEY_COLUMN])
                 yield project_to(rows, schema), deleted
 
         rows = 0
