@@ -27,9 +27,11 @@ from mainstem.flink.declared_table import (
 from mainstem.flink.insert_target import check_declared
 from mainstem.flink.inserting import refuse_overwrite, rows_for
 from mainstem.flink.options import CONNECTORS
+from mainstem.flink.runtime_modes import MODE, RuntimeModes
 from mainstem.flink.statement_set import Statements
 from mainstem.flink.statements import Reference, Syntax, quoted, replaced, syntax
 from mainstem.flink.wrapped_environment import WrappedEnvironment
+from mainstem.writers.write_spec import BULK_INSERT
 
 if TYPE_CHECKING:
     from pyflink.table import CompiledPlan, ExplainDetail, Table, TableEnvironment, TableResult
@@ -42,10 +44,6 @@ _INSERT, _EXPLAIN, _SET = "SinkModifyOperation", "ExplainOperation", "StatementS
 _CREATE, _CREATE_AS = "CreateTableOperation", ("CreateTableASOperation", "ReplaceTableAsOperation")
 # Statements that are not supported for Hudi tables: operation -> its name, and what to do instead.
 _REFUSED = {
-    "TruncateTableOperation": (
-        "TRUNCATE TABLE",
-        "use mainstem.open_table(path).truncate(), or the command mainstem truncate PATH",
-    ),
     "CreateCatalogOperation": (
         "CREATE CATALOG",
         "declare the tables with CREATE TABLE and their 'path', in any catalog of Flink",
@@ -106,6 +104,7 @@ class Environment(WrappedEnvironment):
 
     def __init__(self, t_env: TableEnvironment) -> None:
         super().__init__(t_env)
+        self._modes = RuntimeModes()
         # BEGIN STATEMENT SET was executed, END was not
         self._open_set: Statements | None = None
         # views made by CREATE VIEW -> the Hudi tables that they read, under these names
@@ -136,6 +135,12 @@ class Environment(WrappedEnvironment):
     def _execute(self, operation: Any, kind: str, text: str) -> TableResult:
         if kind == _INSERT and operation.isOverwrite() and self._concerns(operation):
             return self._overwrite(operation)
+        if kind == _INSERT and self._concerns(operation):
+            rows, table = self._insert(operation)
+            if table.options.operation == BULK_INSERT:
+                from mainstem.flink.insert_overwrite import bulk_insert
+
+                return bulk_insert(self._plan_rows(rows, table, streamed=False))
         if kind in (_INSERT, _SET) and self._concerns(operation):
             statements = self.create_statement_set()
             statements.add_operation(operation)
@@ -146,11 +151,19 @@ class Environment(WrappedEnvironment):
             self._check_create(operation)
         elif kind in _CREATE_AS and _creates_ours(operation):
             return self._create_as(operation, kind)
+        elif kind == "TruncateTableOperation" and (emptied := self._truncated(operation)) is not None:
+            from mainstem.flink.insert_overwrite import truncate
+
+            return truncate(emptied)
         elif kind in _REFUSED:
             self._refuse(operation, kind)
         elif kind == "SetOperation" and operation.getKey().isPresent() and operation.getValue().isPresent():
             # Outside Flink's SQL client, nothing else executes SET.
-            self._t_env.get_config().set(operation.getKey().get(), operation.getValue().get())
+            key, value = operation.getKey().get(), operation.getValue().get()
+            if key == MODE:
+                self._t_env = self._modes.switched(self._t_env, value)
+            else:
+                self._t_env.get_config().set(key, value)
             return _ok()
         return self._t_env.execute_sql(text)
 
@@ -259,12 +272,12 @@ class Environment(WrappedEnvironment):
 
     def _changed(self, found: Syntax, table: Declared) -> TableResult:
         rows = self.sql_query(row_changes.query(found, table))
-        return row_changes.change(self._plan_rows(rows, table), found)
+        return row_changes.change(self._plan_rows(rows, table, streamed=False), found)
 
     def _overwrite(self, operation: Any) -> TableResult:
         from mainstem.flink.insert_overwrite import overwrite
 
-        planned = self._plan_rows(*self._insert(operation))
+        planned = self._plan_rows(*self._insert(operation), streamed=False)
         return overwrite(planned, some_partitions=bool(dict(operation.getStaticPartitions())))
 
     def _insert(self, operation: Any) -> tuple[Table, Declared]:
@@ -276,10 +289,10 @@ class Environment(WrappedEnvironment):
         rows = Table(self._t_env._j_tenv.createTable(operation.getChild()), self._t_env)
         return rows, table.with_hints(dict(operation.getDynamicOptions()))
 
-    def _plan_rows(self, rows: Table, table: Declared) -> Planned:
+    def _plan_rows(self, rows: Table, table: Declared, *, streamed: bool = True) -> Planned:
         from mainstem.flink.pipeline import plan_insert
 
-        return plan_insert(self._t_env, rows_for(self._t_env, rows, table), table)
+        return plan_insert(self._t_env, rows_for(self._t_env, rows, table), table, streamed=streamed)
 
     def _explained(self, operation: Any) -> str:
         if operation.getClass().getSimpleName() == _SET:
@@ -340,13 +353,14 @@ class Environment(WrappedEnvironment):
         """The Hudi table whose rows an UPDATE or DELETE changes."""
         return declared(self._t_env, found.target) if found.kind in ("SqlUpdate", "SqlDelete") else None
 
+    def _truncated(self, operation: Any) -> Declared | None:
+        return declared(self._t_env, tuple(operation.getTableIdentifier().toList()))
+
     def _refuse(self, operation: Any, kind: str) -> None:
         if kind == "CompilePlanOperation":
             concerned = self._concerns(operation.getOperation())
-        elif kind == "CreateCatalogOperation":
-            concerned = operation.getProperties().get("type") in CONNECTORS
         else:
-            concerned = declared(self._t_env, tuple(operation.getTableIdentifier().toList())) is not None
+            concerned = operation.getProperties().get("type") in CONNECTORS
         if concerned:
             raise _unsupported(kind)
 

@@ -38,6 +38,7 @@ NO_ORDERING = "no_precombine"
 _VECTOR = re.compile(r"\s*(\w+)\s*(?::\s*(\d{1,9})\s*)?\Z", re.ASCII)
 _DIMENSION = 128
 
+WRITE_OPERATION = "write.operation"
 _OVERWRITE_MODE = "write.partition.overwrite.mode"
 _MERGERS = {
     "EventTimeFlinkRecordMerger": (EVENT_TIME, None),
@@ -235,12 +236,7 @@ def _overwrite_mode(values: Mapping[str, str]) -> str:
 
 
 def _operation(values: Mapping[str, str]) -> str:
-    name = check_no_overwrite(operation(values, "write.operation"), "would be done again at each checkpoint")
-    if name == "bulk_insert":
-        raise Unsupported(
-            "write.operation='bulk_insert': its base files may conflict with other writers when a checkpoint"
-            " is committed; use 'upsert', or mainstem.open_table(path).bulk_insert for a first load"
-        )
+    name = check_no_overwrite(operation(values, WRITE_OPERATION), "would be done again at each checkpoint")
     if name == "delete":
         raise Unsupported(
             "write.operation='delete': rows are deleted by the changes of an updating query; to delete keys"
