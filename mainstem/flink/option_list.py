@@ -130,7 +130,8 @@ _TABLE = (
            "the folder of null is what all Hudi writers call it"),
     _works(INDEX_TYPE.flink, "FLINK_STATE",
            "INSERT needs BUCKET, which a new table has where nothing is said, or one of Hudi's indexes"
-           " without buckets (SIMPLE, BLOOM, record indexes, and their global kinds)", INDEX_TYPE, key=INDEX_TYPE),
+           " without buckets (SIMPLE, BLOOM, record indexes, and their global kinds)", INDEX_TYPE,
+           key=INDEX_TYPE),
     _works(BUCKET_ENGINE, "SIMPLE",
            "SIMPLE, or CONSISTENT_HASHING: the committer puts a checkpoint's rows into the file groups that"
            " are there by then"),
