@@ -12,6 +12,8 @@ from mainstem.lazy import lazily
 _PLACES = {
     "create_table": "mainstem.api.create",
     "open_table": "mainstem.api.table",
+    "open_catalog": "mainstem.api.catalog",
+    "Catalog": "mainstem.api.catalog",
     "Table": "mainstem.api.table",
     "Outcome": "mainstem.writers.outcome",
     "Transaction": "mainstem.writers.transaction",
@@ -24,7 +26,8 @@ _PLACES = {
     **dict.fromkeys(
         (
             "MainstemError", "Invalid", "Unsupported", "CorruptTable", "LockUnavailable",
-            "Unavailable", "LeaseLost", "RolledBack", "OutcomeUnknown", "TableExists", "TableReplaced",
+            "Unavailable", "LeaseLost", "NotSynchronised", "RolledBack", "OutcomeUnknown", "TableExists",
+            "TableReplaced",
         ),
         "mainstem.errors",
     ),
@@ -32,6 +35,7 @@ _PLACES = {
 
 __version__ = "0.1.0"
 __all__ = [
+    "Catalog",
     "CorruptTable",
     "FileSlice",
     "Instant",
@@ -40,6 +44,7 @@ __all__ = [
     "LockUnavailable",
     "MainstemError",
     "MixedWritersWarning",
+    "NotSynchronised",
     "Outcome",
     "OutcomeUnknown",
     "RolledBack",
@@ -52,12 +57,14 @@ __all__ = [
     "Unsupported",
     "__version__",
     "create_table",
+    "open_catalog",
     "open_table",
     "register_embedding",
     "register_merger",
 ]
 
 if TYPE_CHECKING:
+    from mainstem.api.catalog import Catalog, open_catalog
     from mainstem.api.create import create_table
     from mainstem.api.table import Table, open_table
     from mainstem.errors import (
@@ -66,6 +73,7 @@ if TYPE_CHECKING:
         LeaseLost,
         LockUnavailable,
         MainstemError,
+        NotSynchronised,
         OutcomeUnknown,
         RolledBack,
         TableExists,

@@ -114,8 +114,8 @@ GROUPS = {
     # Its web server would bring dozens of packages into the tests' environment.
     "moto": Group(
         ".venv-moto",
-        ("cloud", "dynamodb"),
-        ("moto[server,dynamodb]>=5", "pytest>=8", "pytest-timeout>=2.3", "hypothesis==6.170.15"),
+        ("cloud", "dynamodb", "glue"),
+        ("moto[server,dynamodb,glue]>=5", "pytest>=8", "pytest-timeout>=2.3", "hypothesis==6.170.15"),
         java=False,
         note="DynamoDB on loopback",
     ),

@@ -32,6 +32,7 @@ FLOORS = (
     ("indexing",),
     ("vectors",),
     ("doctor",),
+    ("catalogs",),
     ("api",),
     ("spark", "flink", "aio"),
     ("cli",),

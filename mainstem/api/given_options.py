@@ -15,6 +15,7 @@ from types import MappingProxyType
 from mainstem.errors import Invalid, Unsupported
 from mainstem.layout.key_generator import named_kind
 from mainstem.options import INDEX_KEYS, METADATA, OWN_KEYS, families
+from mainstem.options.catalogs import SYNC_OPTIONS
 from mainstem.options.declaration import Option, every_option
 from mainstem.options.engines import OPERATION
 from mainstem.options.locks import PROVIDER, TABLE_BASE
@@ -74,7 +75,7 @@ _PASSED = frozenset(
     (
         DATA_SKIPPING, CONCURRENCY, *FAILED_WRITES.names, LOG_MAX, BLOCK_FORMAT, SET_NULL, RECONCILE,
         KEY_ENCODING, NEW_ENCODING, ENCODING_VALIDATION, SMALL_FILE, LOG_RATIO, *LAYOUT_OPTIONS, *OF_RINGS,
-        *KEY_MOVES, *CALLBACK_OPTIONS,
+        *KEY_MOVES, *CALLBACK_OPTIONS, *SYNC_OPTIONS,
     )
 )  # fmt: skip
 _INDEXES = (METADATA, *INDEX_SWITCHES, *INDEX_KEYS)

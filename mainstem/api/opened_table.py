@@ -16,6 +16,7 @@ from mainstem.errors import Invalid, MainstemError, TableReplaced, Unavailable, 
 from mainstem.layout.properties import TableConfig, load_config
 from mainstem.metadata.metadata_partitions import has_metadata
 from mainstem.options import DATA_SKIPPING, METADATA, WriterOptions
+from mainstem.options.catalogs import HIVE_SYNC, META_SYNC
 from mainstem.options.placing import (
     BUCKETS,
     INDEX_TYPE,
@@ -229,6 +230,11 @@ class OpenedTable:
             from mainstem.writers.commit_callback import CommitCallback
 
             ctx.told = CommitCallback.of(self.seams.storage, properties, ctx.config.name)
+        if META_SYNC.read(ctx.given) or HIVE_SYNC.read(ctx.given):
+            from mainstem.catalogs.sync_after_commit import SyncAfterCommit
+
+            given = dict(ctx.given)
+            ctx.told = SyncAfterCommit.of(self.seams.storage, self.config, given, ctx.written_base, ctx.told)
 
     def _arrange_services(self, ctx: WriterContext) -> None:
         """Make commits run or wake the services that the options ask for (``services.service_switches``), and

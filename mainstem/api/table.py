@@ -16,6 +16,7 @@ from mainstem.layout.properties import TableConfig, load_config
 from mainstem.options.locks import AUTH as ZOOKEEPER_AUTH
 from mainstem.options.writing import CLOCK_OFFSET
 from mainstem.publish.table_identity import known_identity
+from mainstem.storage import paths
 from mainstem.storage.backends import Place, location_of, reopens, storage_of
 from mainstem.storage.store_options import split
 from mainstem.truetime.seams import Seams
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
     import pyarrow.dataset as ds
 
+    from mainstem.catalogs.protocol import Catalogued
     from mainstem.doctor.activity import Activity
     from mainstem.doctor.finding import Finding
     from mainstem.indexing.differences import MetadataReport
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from mainstem.services.restoring import Restored
     from mainstem.services.runner import ServiceRun
     from mainstem.services.savepoints import Savepoint
+    from mainstem.storage.protocol import Storage
     from mainstem.timeline.instant import Instant
     from mainstem.vectors.index.lifecycle import Refreshed
     from mainstem.vectors.search.explanation import SearchExplanation
@@ -735,9 +738,12 @@ def open_table(
     path: Place,
     properties: Mapping[str, object] | None = None,
     *,
+    catalog: Catalogued | str | None = None,
     clock_offset_ms: int | None = None,
 ) -> Table:
     """Open an existing table for reading and writing.
+
+    ``catalog``: ``path`` is a name in it (``"db.trips"``); a catalog of ``open_catalog``, or what that opens.
 
     ``properties`` are ``hoodie.*`` options of this process, by the rule of the Spark sink: unknown ones are
     refused, those without effect warned about, options of services checked whether or not one runs.
@@ -747,8 +753,18 @@ def open_table(
     of_store, given = split(as_text(properties))
     if clock_offset_ms is not None:
         given[CLOCK_OFFSET] = str(clock_offset_ms)
+    named = None
+    if catalog is not None:
+        from mainstem.catalogs.known import gone, located, store_of
+
+        named = store_of(catalog, of_store) if isinstance(catalog, str) else catalog.store
+        if not isinstance(path, str):
+            raise Invalid(f"open_table({path!r}, catalog=...): expected a name such as 'db.trips'")
+        name, path = path, located(named, path)
     location = location_of(path, options=of_store)
     storage = storage_of(location)
+    if named is not None and not _is_table(storage):
+        raise gone(named, name, location)
     with naming(location.base, "the table cannot be opened", "check the place and the credentials"):
         identity = known_identity(storage)  # before the properties: of an older table it would be missed
         config = load_config(storage)
@@ -758,3 +774,8 @@ def open_table(
 
         check_given(given, config.raw)
     return Table(real_seams(location, config, given), config, given, identity)
+
+
+def _is_table(storage: Storage) -> bool:
+    with naming(storage.base, "the table cannot be opened", "check the place and the credentials"):
+        return any(storage.stat(path) is not None for path in (paths.PROPERTIES, paths.PROPERTIES_BACKUP))

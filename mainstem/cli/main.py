@@ -17,6 +17,8 @@
     mainstem resize PATH --buckets N  another number of buckets per partition, beside running writers
     mainstem services PATH      all table services, whatever is due, every 30 s or --once
     mainstem flink-commit PATH  commit what completed checkpoints of Flink jobs wrote
+    mainstem catalog tables CATALOG DATABASE  tables by name: databases, show, register, refresh, drop
+    mainstem sync PATH          register a table in a catalog by Hudi's options
     mainstem index list PATH    the table's indexes; create, rebuild and drop them while writers run
     mainstem metadata validate PATH  compare the metadata table with the data
 
@@ -39,6 +41,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 import mainstem
+from mainstem.cli.catalog_commands import add_catalog_commands, add_sync_command
 from mainstem.cli.doctor import add_doctor_command
 from mainstem.cli.emptying import add_emptying_commands
 from mainstem.cli.explained_rows import add_explain_command, add_history_command
@@ -152,6 +155,10 @@ def _parser() -> argparse.ArgumentParser:
     add_emptying_commands(add, _open)
     add_service_commands(add, _open)
     add_flink_command(add, _open)
+    add_sync_command(add)
+    about = "tables by name: in a folder, a Hive Metastore or AWS Glue"
+    catalog = commands.add_parser("catalog", help=about, description=about[0].upper() + about[1:] + ".")
+    add_catalog_commands(catalog.add_subparsers(metavar="ACTION", required=True), _add_common)
     about = "see, build and drop the table's indexes"
     index = commands.add_parser("index", help=about, description=about[0].upper() + about[1:] + ".")
     add_index_commands(_adder(index.add_subparsers(metavar="ACTION", required=True)), _open)
@@ -166,17 +173,24 @@ def _adder(commands: Any) -> Callable[[str, Callable[..., None], str], argparse.
 
     def add(name: str, command: Callable[..., None], text: str) -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-        sub.add_argument("path", metavar="PATH", help="base path of the table")
-        sub.add_argument("--json", action="store_true", help="one JSON object per line")
+        sub.add_argument("path", metavar="PATH", help="base path of the table, or its name with --catalog")
         sub.add_argument(
-            "-o", "--option", action="append", default=[], type=_option, metavar="KEY=VALUE",
-            help="a property on top of the table's own, for instance"
-            f" {LOCAL_ZONE}=UTC; may be repeated",
-        )  # fmt: skip
+            "--catalog", metavar="CATALOG", help="where PATH is a name: thrift://..., glue:, a folder"
+        )
+        _add_common(sub)
         sub.set_defaults(command=command)
         return sub
 
     return add
+
+
+def _add_common(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--json", action="store_true", help="one JSON object per line")
+    sub.add_argument(
+        "-o", "--option", action="append", default=[], type=_option, metavar="KEY=VALUE",
+        help="a property on top of the table's own, for instance"
+        f" {LOCAL_ZONE}=UTC; may be repeated",
+    )  # fmt: skip
 
 
 def _add_rows(sub: argparse.ArgumentParser) -> None:
@@ -225,7 +239,7 @@ def _count(text: str) -> int:
 
 
 def _open(options: argparse.Namespace) -> Table:
-    return mainstem.open_table(options.path, properties=dict(options.option))
+    return mainstem.open_table(options.path, properties=dict(options.option), catalog=options.catalog)
 
 
 # -- commands ------------------------------------------------------------------------------------

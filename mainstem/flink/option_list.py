@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mainstem.options.catalogs import HIVE_SYNC, METASTORE_URIS, SYNC_DATABASE, SYNC_MODE, SYNC_TABLE
 from mainstem.options.engines import OPERATION
 from mainstem.options.metadata import METADATA
 from mainstem.options.placing import (
@@ -212,12 +213,12 @@ _SERVICES = (
     _fixed("clustering.schedule.enabled", "false", "false", _CLUSTERING),
     _fixed("clustering.async.enabled", "false", "false", _CLUSTERING),
     _idle("clustering.delta_commits", "4", "clustering is off"),
-    _fixed("hive_sync.enabled", "false", "false", "no catalog is synchronised: run Hudi's HiveSyncTool",
-           "hive_sync.enable"),
-    _idle("hive_sync.mode", "hms", "synchronising is off"),
-    _idle("hive_sync.db", "default", "synchronising is off"),
-    _idle("hive_sync.table", "unknown", "synchronising is off"),
-    _idle("hive_sync.metastore.uris", "", "synchronising is off"),
+    _works(HIVE_SYNC.flink, "false", "each commit registers the table in a Hive Metastore: catalogs.md",
+           "hive_sync.enable", key=HIVE_SYNC),
+    _works(SYNC_MODE.flink, "hms", "hms or glue", key=SYNC_MODE),
+    _works(SYNC_DATABASE.flink, "default", "", key=SYNC_DATABASE),
+    _works(SYNC_TABLE.flink, "the table's name", "", key=SYNC_TABLE),
+    _works(METASTORE_URIS.flink, "thrift://localhost:9083", "", key=METASTORE_URIS),
 )  # fmt: skip
 
 _READ = (

@@ -25,6 +25,7 @@ from mainstem.limits import VECTOR_DIMENSION_MAX
 from mainstem.merge import modes
 from mainstem.merge.modes import COMMIT_TIME, EVENT_TIME, IGNORE_DEFAULTS
 from mainstem.merge.payloads import KNOWN_PAYLOADS
+from mainstem.options.catalogs import HIVE_SYNC, IGNORE_EXCEPTIONS, META_SYNC
 from mainstem.options.placing import VECTOR_COLUMNS
 from mainstem.options.reading import QUERY_TYPE
 from mainstem.options.services import FLINK_CLEAN, FLINK_COMPACT, FLINK_SCHEDULE
@@ -170,6 +171,8 @@ def _properties(
     for key, value in _SERVICE_DEFAULTS:
         passed.setdefault(key, value)
     passed.setdefault(core.BESIDE_COMMITS, "ON")
+    if HIVE_SYNC in passed or META_SYNC in passed:
+        passed.setdefault(IGNORE_EXCEPTIONS, "true")  # as in Hudi, no job fails because of a catalog
     if table.get(ORDERING_FIELDS) == NO_ORDERING:
         table[ORDERING_FIELDS] = ""
     return table, given, passed
