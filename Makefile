@@ -104,13 +104,13 @@ again:
 	$(ENVIRONMENT) run $$group -- -m pytest -q $(ARGS) || failed=1; done; exit $$failed
 
 SERVER_SAMPLE ?= 1/24
-MOTO := tests/stores/test_dynamodb_lock.py
+MOTO := tests/stores/test_dynamodb_lock.py tests/stores/test_glue_catalog.py
 servers: ## build or fetch the servers that make stores needs; 7 minutes, once
 	@$(PYTHON) scripts/stores.py
 
 stores: setup-dev servers ## object stores and HDFS: real servers are installed, and tables live on them; 20 minutes
 	@$(ENVIRONMENT) install moto
-	@failed=0; $(ENVIRONMENT) run dev -- -m pytest tests/stores --ignore=$(MOTO) \
+	@failed=0; $(ENVIRONMENT) run dev -- -m pytest tests/stores $(MOTO:%=--ignore=%) \
 	--sample $(STORES_SAMPLE) -q $(ARGS) || failed=1; \
 	$(ENVIRONMENT) run moto -- -m pytest $(MOTO) tests/storage/test_aws_credentials.py -q $(ARGS) || failed=1; \
 	for store in minio hdfs; do $(ENVIRONMENT) run dev -- -m pytest tests/writers $(ON_STORES) --store $$store \

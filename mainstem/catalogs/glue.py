@@ -49,6 +49,8 @@ class Glue:
             code, text = _code(error), str(error)[:500]
             kind = Invalid if code in _MINE else Unavailable
             raise kind(f"Glue refuses ({doing}): {text}") from error
+        except errors.ParamValidationError as error:
+            raise Invalid(f"Glue does not take it ({doing}): {str(error)[:500]}") from error
         except (errors.BotoCoreError, OSError) as error:
             raise Unavailable(
                 f"Glue does not answer ({doing}): {str(error)[:500]}; look at region and credentials"
