@@ -26,6 +26,7 @@ from mainstem.flink.declared_table import (
 )
 from mainstem.flink.insert_target import check_declared
 from mainstem.flink.inserting import refuse_overwrite, rows_for
+from mainstem.flink.named_tables import NamedTables
 from mainstem.flink.options import CONNECTORS
 from mainstem.flink.statement_set import Statements
 from mainstem.flink.statements import Reference, Syntax, quoted, replaced, syntax
@@ -45,10 +46,6 @@ _REFUSED = {
     "TruncateTableOperation": (
         "TRUNCATE TABLE",
         "use mainstem.open_table(path).truncate(), or the command mainstem truncate PATH",
-    ),
-    "CreateCatalogOperation": (
-        "CREATE CATALOG",
-        "declare the tables with CREATE TABLE and their 'path', in any catalog of Flink",
     ),
     "CompilePlanOperation": ("COMPILE PLAN", "a plan holds Java connectors only: execute the INSERT itself"),
 }
@@ -110,6 +107,8 @@ class Environment(WrappedEnvironment):
         self._open_set: Statements | None = None
         # views made by CREATE VIEW -> the Hudi tables that they read, under these names
         self._views: dict[tuple[str, ...], list[_View]] = {}
+        # catalogs of ours by their names
+        self._catalogs: dict[str, NamedTables] = {}
 
     # -- statements ------------------------------------------------------------------------------
 
@@ -142,6 +141,8 @@ class Environment(WrappedEnvironment):
             return statements.execute()
         if kind == _EXPLAIN and self._concerns(operation.getChild()):
             return _one_text(self._explained(operation.getChild()))
+        if (done := self._in_catalog(operation, kind, text)) is not None:
+            return done
         if kind == _CREATE:
             self._check_create(operation)
         elif kind in _CREATE_AS and _creates_ours(operation):
@@ -181,6 +182,16 @@ class Environment(WrappedEnvironment):
         """A table or view by its name, Hudi tables included."""
         return self.sql_query(f"SELECT * FROM {path}")
 
+    def list_databases(self) -> list[str]:
+        """Names of the databases of the current catalog."""
+        self._look_again()
+        return list(self._t_env.list_databases())
+
+    def list_tables(self) -> list[str]:
+        """Names of the tables and views of the current database."""
+        self._look_again()
+        return list(self._t_env.list_tables())
+
     def create_statement_set(self) -> Statements:
         """Several INSERTs as one job; Hudi tables and others."""
         return Statements(self)
@@ -190,6 +201,7 @@ class Environment(WrappedEnvironment):
     @contextmanager
     def _readable(self, text: str, place: str | None = "") -> Iterator[tuple[str, Syntax | None]]:
         """The statement with views in place of the Hudi tables that it reads; they exist during planning."""
+        self._look_again(text)
         found = syntax(self._t_env, text)
         if found is None:
             yield text, None
@@ -317,6 +329,42 @@ class Environment(WrappedEnvironment):
             self._t_env.execute_sql(f"DROP {kind} {quoted(*table.names)}")
             raise
 
+    def _look_again(self, text: str = "") -> None:
+        """Makes Flink know what the catalogs of ours hold now."""
+        for catalog in self._catalogs.values():
+            catalog.refresh(self._t_env, text)
+
+    # -- catalogs --------------------------------------------------------------------------------
+
+    def _in_catalog(self, operation: Any, kind: str, text: str) -> TableResult | None:
+        """Carries out what makes, changes or drops a catalog of ours or something in it; None for others."""
+        if kind == "CreateCatalogOperation":
+            if operation.getProperties().get("type") not in CONNECTORS:
+                return None
+            made = NamedTables.of(operation.getCatalogName(), dict(operation.getProperties()))
+            made.register(self._t_env, operation.isIgnoreIfExists())
+            self._catalogs.setdefault(made.name, made)
+            return _ok()
+        if kind == "DropCatalogOperation" and operation.getCatalogName() in self._catalogs:
+            result = self._t_env.execute_sql(text)
+            del self._catalogs[operation.getCatalogName()]
+            return result
+        one = self._catalogs.get(_catalog_of(operation, kind))
+        if one is None or (kind in (_CREATE, "DropTableOperation") and operation.isTemporary()):
+            return None
+        if kind == _CREATE:
+            manager = self._t_env._j_tenv.getCatalogManager()
+            one.create_table(operation, manager.resolveCatalogTable(operation.getCatalogTable()))
+        elif kind in _IN_CATALOGS:
+            _IN_CATALOGS[kind](one, operation)
+        else:
+            raise Unsupported(
+                f"{text.strip()[:40]!r} in the catalog {one.name}: a table there is changed by its writers"
+                " (Table.evolve, mainstem.spark.sql), made by CREATE TABLE, and filled by INSERT INTO"
+            )
+        one.refresh(self._t_env, text)
+        return _ok()
+
     # -- checks ----------------------------------------------------------------------------------
 
     def _check_create(self, operation: Any) -> Declared | None:
@@ -343,8 +391,6 @@ class Environment(WrappedEnvironment):
     def _refuse(self, operation: Any, kind: str) -> None:
         if kind == "CompilePlanOperation":
             concerned = self._concerns(operation.getOperation())
-        elif kind == "CreateCatalogOperation":
-            concerned = operation.getProperties().get("type") in CONNECTORS
         else:
             concerned = declared(self._t_env, tuple(operation.getTableIdentifier().toList())) is not None
         if concerned:
@@ -372,6 +418,24 @@ def _target(operation: Any) -> Any:
 
 def _creates_ours(operation: Any) -> bool:
     return is_ours(dict(operation.getCreateTableOperation().getCatalogTable().getOptions()))
+
+
+def _catalog_of(operation: Any, kind: str) -> str:
+    """The catalog in which a statement makes, changes or drops something; "" for other statements."""
+    if kind in ("CreateDatabaseOperation", "DropDatabaseOperation", "AlterDatabaseOperation"):
+        return str(operation.getCatalogName())
+    if kind in _CREATE_AS:
+        operation = operation.getCreateTableOperation()
+    elif kind not in (_CREATE, "DropTableOperation") and not kind.startswith("AlterTable"):
+        return ""
+    return str(operation.getTableIdentifier().getCatalogName())
+
+
+_IN_CATALOGS = {
+    "DropTableOperation": NamedTables.drop_table,
+    "CreateDatabaseOperation": NamedTables.create_database,
+    "DropDatabaseOperation": NamedTables.drop_database,
+}
 
 
 def _ok() -> TableResult:

@@ -65,7 +65,7 @@ def open_target(declared: Declared) -> Target:
     _check_kind(declared)
     wanted = declared.options
     if not exists(wanted.location):
-        wanted = _completed(declared)
+        wanted = completed(declared)
     table = open_for_job(wanted, declared.columns)
     table.writer_context()
     _check_columns(declared, table, writing=True)
@@ -130,7 +130,7 @@ def _check_kind(declared: Declared) -> None:
             )
 
 
-def _completed(declared: Declared) -> FlinkOptions:
+def completed(declared: Declared) -> FlinkOptions:
     """The options with Flink's defaults for a new table."""
     options, names = declared.options, declared.columns.names
     table = {TABLE_NAME: declared.name, **options.table}

@@ -42,6 +42,8 @@ PROBE = "probe-"
 STREAMS = ".hoodie/.mainstem/streams"
 # Rows staged by engines that commit later than they write: one folder per sink.
 SINKS = ".hoodie/.mainstem/flink"
+#: options with which Hudi's Flink catalog declares the table (``TableOptionProperties``)
+FLINK_OPTIONS = ".hoodie/.aux/table_option.properties"
 TABLE_IDENTITY = ".hoodie/.mainstem/table-identity"
 SCHEMAS = ".hoodie/.schema"
 # In the fence folder of a table that mainstem created, so that its bucket count and file ids are known.

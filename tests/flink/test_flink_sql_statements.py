@@ -349,7 +349,7 @@ def test_an_endless_source_without_checkpoints_is_refused_and_leaves_nothing(
         ("update t1 set age = 1 where uuid = 'a'", Invalid, "no Hudi table"),
         ("delete from t1 where uuid = 'a'", Invalid, "no Hudi table"),
         ("truncate table t1", Unsupported, "TRUNCATE"),
-        ("create catalog h with ('type' = 'hudi', 'catalog.path' = '/tmp/h')", Unsupported, "CREATE CATALOG"),
+        ("create catalog h with ('type' = 'hudi', 'mode' = 'jdbc')", Unsupported, "expected dfs or hms"),
         ("compile plan 'file:///tmp/p' for insert into t1 select * from sourceT", Unsupported, "COMPILE"),
         ("select * from sourceT s join t1 for system_time as of s.ts as h on s.uuid = h.uuid", Unsupported,
          "FOR SYSTEM_TIME"),
