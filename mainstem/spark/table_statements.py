@@ -22,6 +22,7 @@ from mainstem.api.job_table import exists, open_or_create
 from mainstem.api.table import Table
 from mainstem.errors import Invalid, Unsupported
 from mainstem.merge.payloads import KNOWN_PAYLOADS
+from mainstem.options.catalogs import SYNC_OPTIONS
 from mainstem.options.engines import COW_AS_MOR, OPERATION
 from mainstem.options.placing import HIVE_STYLE, PARTITION_FIELDS, RECORD_KEY_FIELDS
 from mainstem.options.tables import (
@@ -32,6 +33,7 @@ from mainstem.options.tables import (
     TABLE_NAME,
     TABLE_TYPE,
 )
+from mainstem.spark import hive_session
 from mainstem.spark.index_sql import SOURCES
 from mainstem.spark.insert_statements import partition_path
 from mainstem.spark.options import WriteOptions
@@ -148,6 +150,8 @@ class _Wanted:
 
 def _made(spark: SparkSession, wanted: _Wanted, schema: StructType, query: DataFrame | None) -> Outcome:
     options, notes = table_options(spark, "CREATE TABLE", wanted.given)
+    synced = hive_session.sync_options(spark, wanted.parts)
+    options = {**synced, **options}
     if wanted.fields:
         options[str(PARTITION_FIELDS)] = ",".join(wanted.fields)
     location = wanted.location or _default(spark, wanted.name)
@@ -184,6 +188,11 @@ def _made(spark: SparkSession, wanted: _Wanted, schema: StructType, query: DataF
         for name, text in options.items()
         if name.lower() not in of_table and not is_of_store(name.lower())
     }
+    if synced:
+        kept = {**of_jobs, **notes, **({"comment": wanted.comment} if wanted.comment else {})}
+        of_sync = {key: options[key] for key in options if key in SYNC_OPTIONS}
+        hive_session.register(spark, table, of_sync, kept)
+        return outcome
     _catalogue(spark, wanted, table, schema, {**of_jobs, **notes})
     return outcome
 
