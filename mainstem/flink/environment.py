@@ -330,9 +330,13 @@ class Environment(WrappedEnvironment):
             raise
 
     def _look_again(self, text: str = "") -> None:
-        """Makes Flink know what the catalogs of ours hold now."""
-        for catalog in self._catalogs.values():
-            catalog.refresh(self._t_env, text)
+        """Makes Flink know what catalogs of ours hold now: the current one, and those that a statement names."""
+        if not self._catalogs:
+            return
+        current = self._t_env.get_current_catalog()
+        for name, catalog in self._catalogs.items():
+            if name == current or name in text:
+                catalog.refresh(self._t_env, text)
 
     # -- catalogs --------------------------------------------------------------------------------
 
