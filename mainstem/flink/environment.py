@@ -330,7 +330,7 @@ class Environment(WrappedEnvironment):
             raise
 
     def _look_again(self, text: str = "") -> None:
-        """Makes Flink know what catalogs of ours hold now: the current one, and those that a statement names."""
+        """Makes Flink know what catalogs of ours hold now: the current one, and those that ``text`` names."""
         if not self._catalogs:
             return
         current = self._t_env.get_current_catalog()
