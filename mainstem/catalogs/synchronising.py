@@ -94,6 +94,7 @@ class Synchroniser:
         follow, and ``Unavailable`` where the catalog does not answer. The table is not changed."""
         name = self.options.table or checked(self.config.name, "table")
         state = TableState.load(self.storage, self.config)
+        seen, self._seen = self._seen, None  # after a failure all partitions are compared again
         look = self._look(state)
         done = _Done()
         self._provide_database()
@@ -104,7 +105,7 @@ class Synchroniser:
             if entry is None:
                 continue  # a later look was here already
             if look.partition_columns:
-                changed = None if is_new or self._seen is None else self._written_since(state, self._seen)
+                changed = None if is_new or seen is None else self._written_since(state, seen)
                 if changed is None and listed is None:
                     listed = self._by_values(p.partition for p in query_listing(state, metadata=True))
                 if changed is None:

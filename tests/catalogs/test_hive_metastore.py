@@ -173,6 +173,28 @@ def test_a_metastore_that_is_away_leaves_the_commit_and_the_next_sync_does_the_r
     assert values(catalog, f"{database}.trips") == ["bern", "lima", "oslo", "rome"]
 
 
+def test_a_sync_that_ended_halfway_is_finished_by_the_next_one(
+    catalog: mainstem.Catalog, metastore: str, database: str, table: mainstem.Table,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    writer = synced(table, metastore, database)
+    writer.upsert(rows("oslo"))
+    name = f"{database}.trips"
+    catalog.drop_table(name)
+
+    def dies(*_: object) -> None:
+        raise Unavailable("the metastore went away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(catalog.store), "add_partitions", dies)
+        with pytest.raises(NotSynchronised, match="went away"):
+            writer.upsert(rows("bern"))
+    assert (values(catalog, name), catalog.describe(name).last_instant) == ([], None)
+    outcome = writer.upsert(rows("oslo"))
+    assert values(catalog, name) == ["bern", "oslo", "rome"]
+    assert catalog.describe(name).last_instant == outcome.instant
+
+
 def test_options_that_cannot_be_followed_end_a_write_before_it_begins(
     metastore: str, database: str, table: mainstem.Table
 ) -> None:
