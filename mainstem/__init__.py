@@ -11,6 +11,8 @@ from mainstem.lazy import lazily
 
 _PLACES = {
     "create_table": "mainstem.api.create",
+    "ingest": "mainstem.ingestion.run",
+    "IngestProgress": "mainstem.ingestion.ingest_progress",
     "open_table": "mainstem.api.table",
     "Table": "mainstem.api.table",
     "Outcome": "mainstem.writers.outcome",
@@ -34,6 +36,7 @@ __version__ = "0.1.0"
 __all__ = [
     "CorruptTable",
     "FileSlice",
+    "IngestProgress",
     "Instant",
     "Invalid",
     "LeaseLost",
@@ -52,6 +55,7 @@ __all__ = [
     "Unsupported",
     "__version__",
     "create_table",
+    "ingest",
     "open_table",
     "register_embedding",
     "register_merger",
@@ -73,6 +77,8 @@ if TYPE_CHECKING:
         Unavailable,
         Unsupported,
     )
+    from mainstem.ingestion.ingest_progress import IngestProgress
+    from mainstem.ingestion.run import ingest
     from mainstem.layout.slicing import FileSlice
     from mainstem.merge.registered_mergers import register_merger
     from mainstem.publish.publisher import MixedWritersWarning

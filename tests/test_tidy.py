@@ -77,6 +77,8 @@ ALLOWED = {
     "services/background.py": {"threads"},  # the thread that runs services beside a writer
     "api/real_seams.py": {"randomness", "threads"},  # the composition root makes the real seams
     "spark/": {"clock", "randomness", "threads", "files"},
+    "ingestion/": {"clock"},  # the pace of a stream
+    "cli/ingest.py": {"threads"},  # an event that signals set
     "flink/": {"clock", "randomness", "threads", "files"},
     "writers/transaction_turns.py": {"threads"},  # a mark that no interrupt leaves set
     "indexing/spill.py": {"files"},  # sorted keys that do not fit into memory

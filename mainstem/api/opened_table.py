@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from mainstem.api.real_seams import check_writable, fence_of, needs_no_lock, note_lock, usual_services
-from mainstem.errors import Invalid, MainstemError, TableReplaced, Unavailable, Unsupported
+from mainstem.errors import Invalid, MainstemError, TableReplaced, Unavailable, Unsupported, naming
 from mainstem.layout.properties import TableConfig, load_config
 from mainstem.metadata.metadata_partitions import has_metadata
 from mainstem.options import DATA_SKIPPING, METADATA, WriterOptions
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from mainstem.services.runner import Result
     from mainstem.timeline.active import ActiveTimeline
     from mainstem.writers.context import WriterContext
+    from mainstem.writers.stream_positions import Positions
 
     AfterCommit = Callable[[ActiveTimeline], None]
 
@@ -102,6 +103,18 @@ class OpenedTable:
         from mainstem.indexing.index_lists import without
 
         return self._opened_for_writing(without(self.config.completed_by(self.given)))
+
+    def stream_positions(self, source: str) -> Positions:
+        """Where a stream that is guarded by its offsets stands (``writers.stream_positions``).
+
+        Raises ``CorruptTable`` for a damaged commit or archive, ``Unavailable``.
+        """
+        ctx = self.writer_context()
+        with naming(self.path, "the positions of a stream cannot be read", "try again"):
+            ctx.check_same_table()
+            timeline = ctx.timeline()
+            ctx.guards.positions.prepare(source, timeline)
+            return ctx.guards.positions.newest(source, timeline)
 
     def _opened_for_writing(self, config: TableConfig) -> WriterContext:
         from mainstem.formats.base_file import BaseFileFormat

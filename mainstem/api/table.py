@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from mainstem.writers.rollback import RolledBackInstant
     from mainstem.writers.rows_in import Rows
     from mainstem.writers.stream_guard import StreamGuard
+    from mainstem.writers.stream_positions import StreamPositions
     from mainstem.writers.transaction import Transaction
     from mainstem.writers.write_spec import WriteSpec
 
@@ -343,24 +344,26 @@ class Table:
         self,
         operation: str = "upsert",
         *,
-        guard: StreamGuard | None = None,
+        guard: StreamGuard | StreamPositions | None = None,
         extra_metadata: Mapping[str, str] | None = None,
+        at_once: bool = False,
     ) -> Transaction:
         """Begin a transaction: ``upsert``, ``insert``, ``bulk_insert``, ``delete``, ``update_columns``,
         ``insert_overwrite``, ``insert_overwrite_table`` or ``delete_partition`` (see the methods of these
         names).
 
-        ``guard`` makes it exactly-once per micro-batch. Raises ``Unsupported``/``Invalid`` when the
+        ``guard`` makes it exactly-once per micro-batch. ``at_once``: there will be one ``write`` of rows in
+        memory, and ``commit``. Raises ``Unsupported``/``Invalid`` when the
         table or the operation cannot be written safely.
         """
         from mainstem.writers.outcome import check_operation
 
-        return self._begin(check_operation(operation), guard, extra_metadata)
+        return self._begin(check_operation(operation), guard, extra_metadata, at_once=at_once)
 
     def _begin(
         self,
         operation: str,
-        guard: StreamGuard | None = None,
+        guard: StreamGuard | StreamPositions | None = None,
         extra_metadata: Mapping[str, str] | None = None,
         *,
         at_once: bool = False,
@@ -384,7 +387,7 @@ class Table:
         self,
         spec: WriteSpec,
         *,
-        guard: StreamGuard | None = None,
+        guard: StreamGuard | StreamPositions | None = None,
         extra_metadata: Mapping[str, str] | None = None,
     ) -> Transaction:
         """Take over a transaction that another process began and detached (``Transaction.detach``)."""

@@ -16,6 +16,7 @@
     mainstem cluster PATH       the same, with rows in an order; without buckets, put small files together
     mainstem resize PATH --buckets N  another number of buckets per partition, beside running writers
     mainstem services PATH      all table services, whatever is due, every 30 s or --once
+    mainstem ingest PATH        a Kafka topic, or a folder's files, into a table, exactly once
     mainstem flink-commit PATH  commit what completed checkpoints of Flink jobs wrote
     mainstem index list PATH    the table's indexes; create, rebuild and drop them while writers run
     mainstem metadata validate PATH  compare the metadata table with the data
@@ -44,6 +45,7 @@ from mainstem.cli.emptying import add_emptying_commands
 from mainstem.cli.explained_rows import add_explain_command, add_history_command
 from mainstem.cli.flink_commit import add_flink_command
 from mainstem.cli.index import add_index_commands
+from mainstem.cli.ingest import add_ingest_command
 from mainstem.cli.metadata import add_metadata_commands
 from mainstem.cli.row_output import FORMATS, plain, print_json, print_table, write_rows
 from mainstem.cli.search import add_search_command
@@ -152,6 +154,7 @@ def _parser() -> argparse.ArgumentParser:
     add_emptying_commands(add, _open)
     add_service_commands(add, _open)
     add_flink_command(add, _open)
+    add_ingest_command(add)
     about = "see, build and drop the table's indexes"
     index = commands.add_parser("index", help=about, description=about[0].upper() + about[1:] + ".")
     add_index_commands(_adder(index.add_subparsers(metavar="ACTION", required=True)), _open)

@@ -89,6 +89,7 @@ from mainstem.writers.rollback import (
 from mainstem.writers.routed_anew import blocks_of
 from mainstem.writers.rows_in import Rows, RowStream, rows_in, without_index
 from mainstem.writers.stream_guard import GUARD_KEY, StreamGuard
+from mainstem.writers.stream_positions import Positions, StreamPositions
 from mainstem.writers.transaction_schema import (
     Moved,
     asked,
@@ -120,6 +121,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _SCHEMA_ROUNDS_MAX = 10
+# How often a commit is encoded again because others of its stream were faster.
+_BEHIND_ROUNDS_MAX = 100
 # How often a writer looks whether a resize has ended.
 _LOOK_MS = 50
 # How often rows follow file groups that are split and merged again and again.
@@ -146,6 +149,13 @@ class _PassedBy(Exception):
 
 
 @dataclass(frozen=True)
+class Behind:
+    """A decision: other processes of the same stream committed, so that the positions to carry are these."""
+
+    newest: Positions
+
+
+@dataclass(frozen=True)
 class Resized:
     """A decision: the table has another number of buckets by now; the rows are to be routed anew."""
 
@@ -163,7 +173,7 @@ class Closed:
 #: again after it; ``Moved``: other writers' schema has columns that it lacks. On a table without buckets,
 #: ``LookAgain``: others may have placed its keys, or replaced their file groups;
 #: under consistent hashing, its file groups may have been split or merged.
-Decision = FoundCommitted | Overlap | Moved | LookAgain | Resized | Closed
+Decision = FoundCommitted | Overlap | Moved | LookAgain | Resized | Closed | Behind
 
 
 class Transaction:
@@ -181,7 +191,7 @@ class Transaction:
         ctx: WriterContext,
         spec: WriteSpec,
         *,
-        guard: StreamGuard | None,
+        guard: StreamGuard | StreamPositions | None,
         extra_metadata: Mapping[str, str],
         at_once: bool = False,
     ) -> None:
@@ -232,7 +242,7 @@ class Transaction:
         ctx: WriterContext,
         spec: WriteSpec,
         *,
-        guard: StreamGuard | None = None,
+        guard: StreamGuard | StreamPositions | None = None,
         extra_metadata: Mapping[str, str] | None = None,
         at_once: bool = False,
     ) -> Transaction:
@@ -276,7 +286,7 @@ class Transaction:
         ctx: WriterContext,
         spec: WriteSpec,
         *,
-        guard: StreamGuard | None = None,
+        guard: StreamGuard | StreamPositions | None = None,
         extra_metadata: Mapping[str, str] | None = None,
     ) -> Transaction:
         """Take over a transaction that another process began and detached, to commit or abort it.
@@ -310,7 +320,7 @@ class Transaction:
         # A process that finds it pending, or rolls it back, can tell which writer's it is.
         name = ctx.options.writer_name
         whose: dict[str, str] = {WRITER_NAME: name} if name else {}
-        if self._guard is not None:
+        if isinstance(self._guard, StreamGuard):
             whose[GUARD_KEY] = self._guard.extra_metadata()[GUARD_KEY]
         inflight = encode_commit([], whose, self._operation)
         beats = ctx.heartbeats
@@ -697,7 +707,8 @@ class Transaction:
             # With a guard, the other write may be this very micro-batch; the look under the lock tells.
             if other is not None and self._guard is None:
                 self._overtaken(other, stats)
-        if not stats and not self._evolves:
+        # Offsets are committed even if no row came of their records.
+        if not stats and not self._evolves and not isinstance(self._guard, StreamPositions):
             self._settle([])
             quietly_discard(ctx, self.instant)
             return self._end(Outcome(EMPTY))
@@ -886,8 +897,9 @@ class Transaction:
         # 1. Note the write, so that a restarted stream finds it if it becomes visible.
         if self._guard is not None:
             self._ctx.guards.announce(self._guard, self.instant)
-        rounds = 0
-        while rounds < _SCHEMA_ROUNDS_MAX:
+        self._carry()
+        rounds = behind = 0
+        while rounds < _SCHEMA_ROUNDS_MAX and behind < _BEHIND_ROUNDS_MAX:
             # 2. Write everything to publish to durable private files; 3. the critical section.
             published = self._publish_once(stats)
             # 4. Act on the result.
@@ -912,17 +924,36 @@ class Transaction:
                     return self._routed_anew(stats, buckets)
                 case Resized(buckets):
                     self._spec = replace(self._spec, buckets=buckets)
+                case Behind(newest):
+                    behind += 1
+                    assert isinstance(self._guard, StreamPositions)
+                    self._guard = self._guard.carrying(newest)
                 case Moved(text, announce):  # again, with the columns that others added
                     rounds += 1
                     self._spec = with_schema(self._spec, text)
                     if announce:
                         self._announce_schema()
+        if behind:
+            raise Unavailable(
+                f"other processes of the same stream committed {behind} times while this commit was being"
+                " published; nothing was published, write the data again",
+                table=self._ctx.base,
+                instant=self.instant,
+            )
         raise Unavailable(
             f"other writers changed the table's schema {_SCHEMA_ROUNDS_MAX} times while this commit was"
             " being published; nothing was published, write the data again",
             table=self._ctx.base,
             instant=self.instant,
         )
+
+    def _carry(self) -> None:
+        """Encode the positions of the stream's other partitions as they are now; the look under the lock
+        tells whether they moved since."""
+        if isinstance(self._guard, StreamPositions):
+            timeline = self._ctx.publisher.timeline()
+            newest = self._ctx.guards.positions.newest(self._guard.source, timeline)
+            self._guard = self._guard.carrying(newest)
 
     def _wait_for(self, instant: str) -> None:
         """Wait until the last round of a resize has ended, or its process is found dead."""
@@ -1109,6 +1140,10 @@ class Transaction:
             earlier = ctx.guards.committed(self._guard, timeline)
             if earlier is not None:
                 return FoundCommitted(earlier)
+        if isinstance(self._guard, StreamPositions):
+            newest = ctx.guards.positions.newest(self._guard.source, timeline)
+            if newest != self._guard.seen:
+                return Behind(newest)
         if ctx.look_for_keys is None and (resized := self._follows(section, condemned_now)) is not None:
             return resized
         other = self._overlaps.find(timeline) if self._overlaps is not None else None
