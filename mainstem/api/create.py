@@ -233,6 +233,8 @@ def _check_fields(
 ) -> None:
     import pyarrow as pa
 
+    from mainstem.formats.avro_schema import KAFKA_FIELDS
+
     if not keys:
         raise Invalid("record_key is empty: a bucket-indexed table needs a key", table=local)
     columns = [part.partition(":")[0] for part in parts]
@@ -249,7 +251,8 @@ def _check_fields(
                 )
         if len(set(names)) != len(names):
             raise Invalid(f"{role} names a column twice: {names}", table=local)
-    reserved = [n for n in schema.names if n.startswith("_hoodie_") and n != "_hoodie_is_deleted"]
+    ours = ("_hoodie_is_deleted", *KAFKA_FIELDS)
+    reserved = [n for n in schema.names if n.startswith("_hoodie_") and n not in ours]
     if reserved:
         raise Invalid(f"columns {reserved} are reserved by Hudi; leave them out", table=local)
 

@@ -80,13 +80,14 @@ def _ingest(options: argparse.Namespace, out: TextIO) -> None:
     with _ended_by_signals() as stopped:
         ingest(
             options.path, kafka=options.kafka, topic=options.topic, format=options.format,
-            group=options.group, source=options.source, start=options.start, every_s=options.every, rows=options.rows,
-            bytes=options.bytes, on_error=options.on_error, dead_letters=options.dead_letters,
-            on_lost=options.on_lost, append_offsets=options.append_offsets, record_key=options.record_key,
+            group=options.group, source=options.source, start=options.start, every_s=options.every,
+            rows=options.rows, bytes=options.bytes, on_error=options.on_error,
+            dead_letters=options.dead_letters, on_lost=options.on_lost,
+            append_offsets=options.append_offsets, record_key=options.record_key,
             ordering=options.ordering, partition_by=options.partition_by, buckets=options.buckets,
             name=options.name, schema=options.schema, properties=dict(options.option),
-            once=options.once,
-            kafka_options=dict(text.partition("=")[::2] for text in options.kafka_option), stopping=stopped.is_set, on_progress=tell,
+            kafka_options=dict(text.partition("=")[::2] for text in options.kafka_option),
+            once=options.once, stopping=stopped.is_set, on_progress=tell,
         )  # fmt: skip
 
 

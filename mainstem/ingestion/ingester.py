@@ -147,7 +147,8 @@ class Ingester:
 
     def _step(self) -> None:
         left_s = self._held.since + self._pace.every_s - time.monotonic() if self._held.records else _WAIT_S
-        read = self._topic.collect(_ASK, min(max(left_s, 0.0), _WAIT_S))
+        most = min(_ASK, self._pace.rows - self._held.records)
+        read = self._topic.collect(most, min(max(left_s, 0.0), _WAIT_S))
         held, pace = self._held, self._pace  # a rebalance within it gives up what was held
         if len(read):
             if not held.records:
@@ -190,8 +191,8 @@ class Ingester:
         if not self._anew:
             raise Invalid(
                 f"topic {self._topic.topic!r} was deleted and created again since it was last read: its"
-                " offsets count from 0 again. Nothing was read. If the table shall get the new topic's records,"
-                " from its beginning, on top of the old ones: --on-lost earliest, once",
+                " offsets count from 0 again. Nothing was read. If the table shall get the new topic's"
+                " records, from its beginning, on top of the old ones: --on-lost earliest, once",
                 table=self._target.base,
             )
         _log.warning("%s: the topic was created again; it is read from its beginning", self._source)

@@ -249,20 +249,29 @@ def keys_of(
     texts: Sequence[bytes], fields: pa.Schema, places: Sequence[int], bad: list[Bad]
 ) -> tuple[pa.Table, list[int]]:
     """Record keys out of Kafka's keys: objects with the key columns or, of one column, its bare value."""
-    first = next((text.lstrip()[:1] for text in texts), b"")
-    if first == b"{":
-        whole, found = objects_of(texts, fields, places, bad)
-        return whole.select(fields.names) if found else fields.empty_table(), found
+    objects = [at for at, text in enumerate(texts) if text.lstrip()[:1] == b"{"]
+    whole, found = objects_of([texts[at] for at in objects], fields, [places[at] for at in objects], bad)
+    tables = [whole.select(fields.names)] if found else []
+    bare = [at for at, text in enumerate(texts) if text.lstrip()[:1] != b"{"]
     if len(fields) != 1:
-        bad += [Bad(i, f"its key is no object with {', '.join(fields.names)}") for i in places]
-        return fields.empty_table(), []
-    column = pa.array(texts, pa.binary())
-    try:
-        value = pc.utf8_trim(column.cast(pa.string()), characters='"').cast(fields.field(0).type)
-    except pa.ArrowInvalid as error:
-        bad += [Bad(i, f"its key is no {fields.field(0).type}: {error}") for i in places]
-        return fields.empty_table(), []
-    return pa.table([value], schema=fields), list(places)
+        bad += [Bad(places[at], f"its key is no object with {', '.join(fields.names)}") for at in bare]
+        bare = []
+
+    def attempt(low: int, high: int) -> pa.Table:
+        column = pa.array([texts[at] for at in bare[low:high]], pa.binary())
+        try:
+            value = pc.utf8_trim(column.cast(pa.string()), characters='"').cast(fields.field(0).type)
+        except pa.ArrowInvalid as error:
+            raise Undecodable(f"its key is no {fields.field(0).type}: {error}") from error
+        return pa.table([value], schema=fields)
+
+    def refuse(at: int, why: str) -> None:
+        bad.append(Bad(places[bare[at]], why))
+
+    for low, high, table in in_parts(len(bare), attempt, refuse):
+        tables.append(table)
+        found = [*found, *(places[at] for at in bare[low:high])]
+    return together(tables) if tables else fields.empty_table(), found
 
 
 def _without(schema: pa.Schema, name: str) -> pa.Schema:

@@ -47,6 +47,11 @@ class TopicIdentity:
         return {"cluster": self.cluster, "topic": self.topic_id}
 
 
+def _worth_a_line(record: logging.LogRecord) -> bool:
+    """Without what the client says each time it tries to connect."""
+    return not record.getMessage().startswith(("FAIL ", "ERROR "))
+
+
 def client() -> Any:
     """The module ``confluent_kafka``. Raises ``Unsupported`` if it is not installed."""
     try:
@@ -88,18 +93,20 @@ class KafkaTopic:
         for name in sorted(set(given) & {*_FIXED, "bootstrap.servers", "group.id"}):
             raise Invalid(f"Kafka option {name}={given[name]!r}: ingestion sets it itself; drop it")
         self._logger = logging.getLogger(f"{__name__}.client")
-        self._logger.addFilter(lambda record: "Disconnected" not in record.getMessage())
+        self._logger.addFilter(_worth_a_line)
         both = {k: v for k, v in given.items() if k.startswith(_CONNECTION)}
         self._connection = {**both, "bootstrap.servers": servers, "logger": self._logger}
         settings = {
             "isolation.level": "read_committed",
             "fetch.wait.max.ms": 50,
+            "reconnect.backoff.max.ms": 1_000,
             "queued.max.messages.kbytes": queued_bytes >> 10,
             "queued.min.messages": 100_000,
             **given,
             **_FIXED,
             **self._connection,
             "group.id": group,
+            "error_cb": self._heard,
         }
         try:
             self._consumer = self._kafka.Consumer(settings)
@@ -117,6 +124,13 @@ class KafkaTopic:
         #: the table could not be asked yet where to read what was given to us: the client reads at random
         self._unplaced = False
         self._trouble: BaseException | None = None
+
+    def _heard(self, error: Any) -> None:
+        """Of trouble with brokers, which the client meets by itself."""
+        if error.code() == self._kafka.KafkaError._ALL_BROKERS_DOWN:
+            _log.warning("no Kafka broker answers; it is tried again: %s", error.str())
+        else:
+            _log.info("Kafka: %s", error.str())
 
     def identity(self) -> TopicIdentity:
         """Cluster and id of the topic. Raises ``Invalid`` if there is none, ``Unavailable``."""

@@ -8,14 +8,11 @@ from typing import Protocol
 
 import pyarrow as pa
 
-#: what Hudi's streamer adds by its option ``...source.kafka.append.offsets`` (KafkaOffsetPostProcessor)
+from mainstem.formats.avro_schema import KAFKA_FIELDS
+
+#: types of the columns that tell where a row came from
 OFFSET_COLUMNS = pa.schema(
-    [
-        pa.field("_hoodie_kafka_source_offset", pa.int64()),
-        pa.field("_hoodie_kafka_source_partition", pa.int32()),
-        pa.field("_hoodie_kafka_source_timestamp", pa.int64()),
-        pa.field("_hoodie_kafka_source_key", pa.string()),
-    ]
+    list(zip(KAFKA_FIELDS, (pa.int64(), pa.int32(), pa.int64(), pa.string()), strict=True))
 )
 
 

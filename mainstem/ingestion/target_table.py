@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -13,11 +13,15 @@ from mainstem.api.create import create_table
 from mainstem.api.job_table import exists
 from mainstem.api.table import Table, open_table
 from mainstem.errors import Invalid, TableExists
+from mainstem.merge.rules import marks_deletes, merge_rules
 from mainstem.storage.backends import Place, location_of
 from mainstem.storage.store_options import split
+from mainstem.writers.fit_rows import delete_flags
 from mainstem.writers.outcome import Outcome
 from mainstem.writers.placed_rows import KeyTaken
+from mainstem.writers.staged_rows import in_turns
 from mainstem.writers.stream_positions import Positions, StreamPositions
+from mainstem.writers.transaction import Transaction
 
 _TAKEN_MAX = 10
 _TYPES = {
@@ -119,16 +123,24 @@ class TargetTable:
     def write(self, rows: pa.Table, guard: StreamPositions) -> Outcome:
         """Upsert the rows and commit them with their offsets; without rows, the offsets alone."""
         table = self.table or self._made(rows.schema)
+        deletes = marks_deletes(merge_rules(table.config.raw), rows.column_names)
         for left in range(_TAKEN_MAX, -1, -1):
             try:
-                with table.begin("upsert", guard=guard, at_once=True) as txn:
-                    if rows.num_rows:
-                        txn.write(rows)
+                with table.begin("upsert", guard=guard, at_once=not deletes) as txn:
+                    if rows.num_rows and not txn.already_committed:
+                        for part in self._in_turns(txn, rows) if deletes else [rows]:
+                            txn.write(part)
                     return txn.commit()
             except KeyTaken:  # on a table without buckets others placed its keys at the last moment
                 if not left:
                     raise
         raise AssertionError
+
+    @staticmethod
+    def _in_turns(txn: Transaction, rows: pa.Table) -> Iterator[pa.Table]:
+        """The rows in parts: within one, deletes come last, and a row may follow its key's deletion."""
+        spec = txn.task_spec()
+        return (part for part, _ in in_turns(spec, rows, delete_flags(rows, spec)))
 
     def _made(self, rows: pa.Schema) -> Table:
         new = self._new

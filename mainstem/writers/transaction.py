@@ -892,6 +892,8 @@ class Transaction:
 
     def _publish_completed(self, stats: list[WriteStat], rows: int) -> Outcome:
         self._may_be_completed = True
+        if self._inflight is not None and self._appender is None:  # nothing was written
+            self._put_inflight()
         if self._durable is not None:
             self._durable()
         # 1. Note the write, so that a restarted stream finds it if it becomes visible.
