@@ -77,7 +77,7 @@ ALLOWED = {
     "services/background.py": {"threads"},  # the thread that runs services beside a writer
     "api/real_seams.py": {"randomness", "threads"},  # the composition root makes the real seams
     "spark/": {"clock", "randomness", "threads", "files"},
-    "ingestion/": {"clock"},  # the pace of a stream
+    "ingestion/": {"clock", "files"},  # the pace of a stream; a folder's files
     "cli/ingest.py": {"threads"},  # an event that signals set
     "flink/": {"clock", "randomness", "threads", "files"},
     "writers/transaction_turns.py": {"threads"},  # a mark that no interrupt leaves set

@@ -26,9 +26,15 @@ def add_ingest_command(add: Callable[[str, Callable[..., None], str], argparse.A
     sub = add("ingest", _ingest, "bring a Kafka topic or a folder's files into a table, exactly once")
     sub.add_argument("--kafka", metavar="SERVERS", help="bootstrap servers, host:port,...")
     sub.add_argument("--topic", help="the topic to read")
+    sub.add_argument(
+        "--files", metavar="PATTERN", help="instead: files, 'DIR/*.json' (.csv, .parquet), each once"
+    )
     sub.add_argument("--group", help="the consumer group (default: one for this topic and table)")
     sub.add_argument("--source", metavar="NAME", help="the stream's name in the table (default: the topic)")
-    sub.add_argument("--format", help="of the records: json (default)")
+    sub.add_argument(
+        "--format", help="of the records: json (default), avro, debezium-json or debezium-avro"
+    )
+    sub.add_argument("--registry", metavar="URL", help="of Avro schemas; or a folder with ID.avsc")
     sub.add_argument(
         "--start", choices=("earliest", "latest"), default="earliest",
         help="where partitions begin that the table does not know",
@@ -79,8 +85,9 @@ def _ingest(options: argparse.Namespace, out: TextIO) -> None:
 
     with _ended_by_signals() as stopped:
         ingest(
-            options.path, kafka=options.kafka, topic=options.topic, format=options.format,
-            group=options.group, source=options.source, start=options.start, every_s=options.every,
+            options.path, kafka=options.kafka, topic=options.topic, files=options.files,
+            format=options.format, registry=options.registry, group=options.group, source=options.source,
+            start=options.start, every_s=options.every,
             rows=options.rows, bytes=options.bytes, on_error=options.on_error,
             dead_letters=options.dead_letters, on_lost=options.on_lost,
             append_offsets=options.append_offsets, record_key=options.record_key,

@@ -12,7 +12,7 @@ records would disagree about what is one. A field that is null everywhere is not
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -178,50 +178,64 @@ def _without_nulls(column: pa.Array) -> pa.Array | None:
 class JsonDecoder:
     """Plain JSON objects; a record without a value (a tombstone) deletes the row of its key."""
 
-    def __init__(self, key_columns: Sequence[str] = (), deleted_column: str = "") -> None:
-        self._keys = tuple(key_columns)
+    def __init__(self, key_columns: Callable[[], Sequence[str]], deleted_column: str = "") -> None:
+        self._keys = key_columns
         self._deleted = deleted_column
 
     def decode(self, records: Records, known: pa.Schema | None) -> Decoded:
         """Rows of the records, tombstones marked in the column of deletes."""
         there = [i for i, value in enumerate(records.values) if value is not None]
-        gone = [i for i, value in enumerate(records.values) if value is None]
         bad: list[Bad] = []
         fields = None if known is None else _without(known, self._deleted)
         values = [value for value in records.values if value is not None]
         rows, places = objects_of(values, fields, there, bad)
-        if gone:
-            return self._with_tombstones(records, gone, Decoded(rows, places, bad), known)
-        return Decoded(rows, places, bad)
+        decoded = Decoded(rows, places, bad)
+        return with_tombstones(records, decoded, known, self._keys(), self._deleted, keys_of)
 
-    def _with_tombstones(
-        self, records: Records, gone: list[int], decoded: Decoded, known: pa.Schema | None
-    ) -> Decoded:
-        rows, places, bad = decoded.rows, decoded.places, decoded.bad
-        keys = self._keys
-        texts: list[bytes] = []
-        at: list[int] = []
-        for i in gone:
-            key = records.keys[i]
-            if not keys or key is None:
-                bad.append(Bad(i, "it has no value, and no key that tells which row it deletes"))
-            else:
-                texts.append(key)
-                at.append(i)
-        schema = known if known is not None else rows.schema
-        typed = pa.schema([schema.field(name) for name in keys if name in schema.names])
-        if len(typed.names) < len(keys):
-            bad += [Bad(i, "deletes a row of a table that has none yet") for i in at]
-            return Decoded(rows, places, bad)
-        deletes, found = keys_of(texts, typed, at, bad)
-        if not found:
-            return Decoded(rows, places, bad)
-        flags = [pa.array(np.zeros(len(places), bool)), pa.array(np.ones(len(found), bool))]
-        every = together([
-            rows.append_column(self._deleted, flags[0]), deletes.append_column(self._deleted, flags[1])
-        ])  # fmt: skip
-        order = np.argsort(np.array([*places, *found]), kind="stable")
-        return Decoded(every.take(pa.array(order)), sorted([*places, *found]), bad)
+
+KeysOf = Callable[[Sequence[bytes], pa.Schema, Sequence[int], list[Bad]], tuple[pa.Table, list[int]]]
+
+
+def with_tombstones(
+    records: Records,
+    decoded: Decoded,
+    known: pa.Schema | None,
+    keys: Sequence[str],
+    deleted: str,
+    keys_of: KeysOf,
+) -> Decoded:
+    """The rows, and a delete for each record without a value, in the order of the records.
+
+    ``keys``: columns of the record key, ``deleted``: the column that marks deletes, ``keys_of``: how keys are
+    read.
+    """
+    gone = [i for i, value in enumerate(records.values) if value is None]
+    if not gone:
+        return decoded
+    rows, places, bad = decoded.rows, decoded.places, decoded.bad
+    texts: list[bytes] = []
+    at: list[int] = []
+    for i in gone:
+        key = records.keys[i]
+        if not keys or key is None:
+            bad.append(Bad(i, "it has no value, and no key that tells which row it deletes"))
+        else:
+            texts.append(key)
+            at.append(i)
+    schema = known if known is not None else rows.schema
+    typed = pa.schema([schema.field(name) for name in keys if name in schema.names])
+    if len(typed.names) < len(keys):
+        bad += [Bad(i, "it deletes a row of a table that has none yet") for i in at]
+        return decoded
+    deletes, found = keys_of(texts, typed, at, bad)
+    if not found:
+        return decoded
+    flags = [pa.array(np.zeros(len(places), bool)), pa.array(np.ones(len(found), bool))]
+    parts = [deletes.append_column(deleted, flags[1])]
+    if places:
+        parts.insert(0, rows.append_column(deleted, flags[0]))
+    order = np.argsort(np.array([*places, *found]), kind="stable")
+    return Decoded(together(parts).take(pa.array(order)), sorted([*places, *found]), bad)
 
 
 def objects_of(

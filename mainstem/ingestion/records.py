@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -22,7 +22,7 @@ class Records:
 
     keys: list[bytes | None] = field(default_factory=list)
     values: list[bytes | None] = field(default_factory=list)
-    partitions: list[int] = field(default_factory=list)
+    partitions: list[Any] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
     timestamps: list[int] = field(default_factory=list)
 

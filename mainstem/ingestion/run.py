@@ -5,22 +5,29 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
 from mainstem.errors import Invalid
+from mainstem.ingestion.avro_messages import AvroDecoder, DebeziumAvro
 from mainstem.ingestion.dead_letters import DeadLetters
+from mainstem.ingestion.debezium import DELETED, OPERATION, DebeziumJson, ordering_of
+from mainstem.ingestion.folder_files import FolderIngester
 from mainstem.ingestion.ingest_progress import IngestProgress
 from mainstem.ingestion.ingester import Ingester, Pace
 from mainstem.ingestion.json_rows import JsonDecoder
 from mainstem.ingestion.kafka_topic import EARLIEST, FAIL, LATEST, KafkaTopic
 from mainstem.ingestion.records import Decoder
+from mainstem.ingestion.schema_registry import Registry
 from mainstem.ingestion.target_table import NewTable, TargetTable, parse_schema
 from mainstem.merge.rules import DELETED_COLUMN
+from mainstem.options.tables import DELETE_FIELD, DELETE_MARKER
 from mainstem.storage.backends import Place
+from mainstem.writers.transaction_schema import fills_missing
 
-JSON = "json"
-FORMATS = (JSON,)
+JSON, AVRO, DEBEZIUM_JSON, DEBEZIUM_AVRO = "json", "avro", "debezium-json", "debezium-avro"
+FORMATS = (JSON, AVRO, DEBEZIUM_JSON, DEBEZIUM_AVRO)
 STOP, DEAD_LETTER = "stop", "dead-letter"
 
 
@@ -31,6 +38,7 @@ def ingest(
     topic: str | None = None,
     files: str | None = None,
     format: str | None = None,
+    registry: str | None = None,
     group: str | None = None,
     source: str | None = None,
     start: str = EARLIEST,
@@ -82,30 +90,51 @@ def ingest(
     ):
         if given not in allowed:
             raise Invalid(f"{what}={given!r}: expected {' or '.join(allowed)}")
+    form = format or JSON
+    if form not in FORMATS:
+        raise Invalid(f"format={form!r}: expected one of {', '.join(FORMATS)}")
+    if (registry is not None) != (form in (AVRO, DEBEZIUM_AVRO)):
+        raise Invalid(f"format={form!r}, registry={registry!r}: Avro needs one, JSON takes none (--registry)")
     columns = parse_schema(schema) if isinstance(schema, str) else schema
     new = NewTable(_names(record_key), _names(ordering), _names(partition_by), buckets, name, columns)
+    if form in (DEBEZIUM_JSON, DEBEZIUM_AVRO):
+        marks: dict[str, str] = {DELETE_FIELD: OPERATION, DELETE_MARKER: DELETED}
+        new = replace(new, ordering_of=None if new.ordering else ordering_of, properties=marks)
     target = TargetTable(path, properties or {}, new)
     stream = source or topic or files or ""
     dead = None
     if on_error == DEAD_LETTER:
         dead = DeadLetters(dead_letters or f"{target.base}_dead_letters", stream, properties or {})
     pace = Pace(every_s, rows, bytes, tries=10 if once else None)
+    if files is not None:
+        if form != JSON or append_offsets:
+            raise Invalid("files: their names tell their formats, and they have no offsets; leave these out")
+        folder = FolderIngester(target, files, source=stream, dead=dead, pace=pace, on_progress=on_progress)
+        return folder.run(stopping, once=once)
     assert kafka is not None and topic is not None
     made = functools.partial(
         KafkaTopic, kafka, topic, group or _group(target.base, stream), start=start, on_lost=on_lost,
         timestamps=append_offsets or dead is not None, config=kafka_options,
     )  # fmt: skip
     ingester = Ingester(
-        target, _decoder(format or JSON, target), made, source=stream, dead=dead, pace=pace,
+        target, _decoder(form, target, registry, properties or {}), made, source=stream, dead=dead, pace=pace,
         append_offsets=append_offsets, anew=on_lost == EARLIEST, on_progress=on_progress,
     )  # fmt: skip
     return ingester.run(stopping, once=once)
 
 
-def _decoder(format: str, target: TargetTable) -> Decoder:
-    if format == JSON:
-        return JsonDecoder(target.key_columns, DELETED_COLUMN)
-    raise Invalid(f"format={format!r}: expected one of {', '.join(FORMATS)}")
+def _decoder(
+    form: str, target: TargetTable, registry: str | None, properties: Mapping[str, object]
+) -> Decoder:
+    def keys() -> Sequence[str]:
+        return target.key_columns
+
+    if registry is None:
+        return JsonDecoder(keys, DELETED_COLUMN) if form == JSON else DebeziumJson()
+    schemas, fill = Registry(registry), fills_missing({key: str(value) for key, value in properties.items()})
+    if form == AVRO:
+        return AvroDecoder(schemas, keys, DELETED_COLUMN, fill=fill)
+    return DebeziumAvro(schemas, fill=fill)
 
 
 def _group(base: str, source: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -44,6 +44,8 @@ class NewTable:
     name: str | None = None
     schema: pa.Schema | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
+    #: chooses the ordering columns among those of the first rows
+    ordering_of: Callable[[Sequence[str]], Sequence[str]] | None = None
 
 
 def parse_schema(text: str) -> pa.Schema:
@@ -122,13 +124,25 @@ class TargetTable:
 
     def write(self, rows: pa.Table, guard: StreamPositions) -> Outcome:
         """Upsert the rows and commit them with their offsets; without rows, the offsets alone."""
-        table = self.table or self._made(rows.schema)
-        deletes = marks_deletes(merge_rules(table.config.raw), rows.column_names)
+        return self.write_parts(lambda: iter([rows] if rows.num_rows else []), rows.schema, guard, whole=True)
+
+    def write_parts(
+        self,
+        rows: Callable[[], Iterator[pa.Table]],
+        schema: pa.Schema,
+        guard: StreamPositions,
+        *,
+        whole: bool = False,
+    ) -> Outcome:
+        """Upsert the tables that ``rows()`` gives, one after another, in one commit. ``schema``: that of the
+        first one; ``whole``: there is one at most. ``rows`` may be called again."""
+        table = self.table or self._made(schema)
+        deletes = marks_deletes(merge_rules(table.config.raw), schema.names)
         for left in range(_TAKEN_MAX, -1, -1):
             try:
-                with table.begin("upsert", guard=guard, at_once=not deletes) as txn:
-                    if rows.num_rows and not txn.already_committed:
-                        for part in self._in_turns(txn, rows) if deletes else [rows]:
+                with table.begin("upsert", guard=guard, at_once=whole and not deletes) as txn:
+                    for batch in () if txn.already_committed else rows():
+                        for part in self._in_turns(txn, batch) if deletes else [batch]:
                             txn.write(part)
                     return txn.commit()
             except KeyTaken:  # on a table without buckets others placed its keys at the last moment
@@ -151,10 +165,11 @@ class TargetTable:
                 table=self.base,
             )
         schema = pa.unify_schemas([new.schema, rows]) if new.schema is not None else rows
+        ordering = new.ordering if new.ordering_of is None else new.ordering_of(schema.names)
         given = {**self._properties, **new.properties}
         with suppress(TableExists):  # another process made it
             create_table(
-                self._path, schema, record_key=new.record_key, ordering=new.ordering,
+                self._path, schema, record_key=new.record_key, ordering=ordering,
                 partition_by=new.partition_by, buckets=new.buckets, name=new.name, properties=given,
             )  # fmt: skip
         table = self.table
