@@ -98,7 +98,8 @@ def ingest(
     columns = parse_schema(schema) if isinstance(schema, str) else schema
     new = NewTable(_names(record_key), _names(ordering), _names(partition_by), buckets, name, columns)
     if form in (DEBEZIUM_JSON, DEBEZIUM_AVRO):
-        marks: dict[str, str] = {DELETE_FIELD: OPERATION, DELETE_MARKER: DELETED}
+        # As Hudi keeps them in a table, of version 9 (HoodieTableConfig: merge properties).
+        marks = {DELETE_FIELD.names[-1]: OPERATION, DELETE_MARKER.names[-1]: DELETED}
         new = replace(new, ordering_of=None if new.ordering else ordering_of, properties=marks)
     target = TargetTable(path, properties or {}, new)
     stream = source or topic or files or ""

@@ -274,3 +274,70 @@ def test_memory_is_bounded_by_rows_and_bytes_of_a_commit(broker, topic, tmp_path
     told = []
     ingest(broker, topic, tmp_path / "t", rows=700, every_s=60, on_progress=told.append)
     assert max(p.rows for p in told) < 3_000 and len(content(tmp_path / "t")) == 3_000
+
+
+def test_debezium_events_keep_a_copy_of_a_table_whatever_comes_twice(broker, topic, tmp_path):
+    def event(op, lsn, before=None, after=None):
+        place = {"connector": "postgresql", "ts_ms": lsn, "lsn": lsn}
+        return {"before": before, "after": after, "op": op, "source": place, "ts_ms": lsn}
+
+    path, key = tmp_path / "t", '{"id": 1}'
+    first = [event("r", n, after={"id": n, "city": "a"}) for n in (1, 2, 3)]
+    produce(broker, topic, [(str(e["after"]["id"]), e, e["after"]["id"] % 3) for e in first])
+    debezium = {"format": "debezium-json"}
+    assert ingest(broker, topic, path, **debezium) == 3
+    new = {"id": 1, "city": "b"}
+    later = [event("u", 10, {"id": 1, "city": "a"}, new), event("d", 11, new)]
+    produce(broker, topic, [(key, e, 1) for e in later] + [(key, None, 1)])
+    produce(broker, topic, [("2", event("u", 12, {"id": 2, "city": "a"}, {"id": 2, "city": "c"}), 2)])
+    ingest(broker, topic, path, **debezium)
+    assert content(path, ("id", "city")) == {2: "c", 3: "a"}
+    produce(broker, topic, [(key, e, 1) for e in (first[0], later[0])])  # the connector sends them again
+    produce(broker, topic, [("2", first[1], 2), ("4", event("c", 13, after={"id": 4, "city": "d"}), 1)])
+    ingest(broker, topic, path, **debezium)
+    assert content(path, ("id", "city")) == {2: "c", 3: "a", 4: "d"}
+    assert mainstem.open_table(path).config.ordering == ("_event_lsn",)
+
+
+def test_avro_topics_are_read_with_the_schemas_of_a_folder(broker, topic, tmp_path):
+    import io
+
+    import fastavro
+
+    schemas = tmp_path / "schemas"
+    schemas.mkdir()
+    names = [("id", "long"), ("city", "string"), ("fare", "double")]
+    values = []
+    for number, fields in ((1, names), (2, [*names, ("note", "string")])):
+        parts = [{"name": name, "type": ["null", kind], "default": None} for name, kind in fields]
+        text = {"type": "record", "name": "order", "fields": parts}
+        (schemas / f"{number}.avsc").write_text(json.dumps(text))
+        for key, row, partition in orders(range(10 * number, 10 * number + 10)):
+            out = io.BytesIO()
+            fastavro.schemaless_writer(out, fastavro.parse_schema(text), row)
+            values.append((key, b"\0" + number.to_bytes(4, "big") + out.getvalue(), partition))
+    produce(broker, topic, values[:10])
+    given = {"format": "avro", "registry": str(schemas)}
+    assert ingest(broker, topic, tmp_path / "t", **given) == 10
+    produce(broker, topic, values[10:])
+    assert ingest(broker, topic, tmp_path / "t", **given) == 10
+    assert content(tmp_path / "t") == {n: n / 2 for n in range(10, 30)}
+    produce(broker, topic, [("1", values[0][1], 0)])
+    with pytest.raises(Invalid, match="schema 1 lacks note"):
+        ingest(broker, topic, tmp_path / "t", **given)
+
+
+def test_a_compacted_topic_with_gaps_is_read_to_its_end(tmp_path, broker):
+    name = "compacted"
+    settings = {"cleanup_policy": "compact", "segment_ms": 100, "min_cleanable_dirty_ratio": 0.01,
+                "max_compaction_lag_ms": 100}  # fmt: skip
+    broker.make_topic(name, 1, **settings)
+    for value in range(5):
+        produce(broker, name, [(str(n), {"id": n, "fare": float(value)}, 0) for n in range(20)])
+        time.sleep(0.3)
+    time.sleep(3)
+    produce(broker, name, [("99", {"id": 99, "fare": 0.5}, 0)])
+    rows = ingest(broker, name, tmp_path / "t")
+    assert rows < 101, "the test sees gaps"
+    assert content(tmp_path / "t") == {**dict.fromkeys(range(20), 4.0), 99: 0.5}
+    assert mainstem.open_table(tmp_path / "t").opened.stream_positions(name).ends == {"0": 101}
