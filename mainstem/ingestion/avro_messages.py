@@ -16,7 +16,7 @@ from mainstem.errors import CorruptTable, Invalid
 from mainstem.formats.avro_decode import decode_messages
 from mainstem.ingestion.debezium import ADDED, rows_of
 from mainstem.ingestion.json_rows import keys_of as json_keys_of
-from mainstem.ingestion.json_rows import with_tombstones
+from mainstem.ingestion.json_rows import present, with_tombstones
 from mainstem.ingestion.records import Bad, Decoded, Records, Undecodable, in_parts, together
 from mainstem.ingestion.schema_registry import HEADER, Registry, ids_of, parse_header
 from mainstem.options.writing import SET_NULL
@@ -66,8 +66,7 @@ class AvroDecoder:
     def decode(self, records: Records, known: pa.Schema | None) -> Decoded:
         """Rows of the records, in their order."""
         bad: list[Bad] = []
-        places = [i for i, value in enumerate(records.values) if value is not None]
-        values = [value for value in records.values if value is not None]
+        places, values = present(records.values)
         found = decode_avro(values, places, self._registry, bad)
         if known is not None and not self._fill:
             for number, rows, _ in found:
@@ -99,8 +98,7 @@ class DebeziumAvro:
     def decode(self, records: Records, known: pa.Schema | None) -> Decoded:
         """Rows of the events, in the order of the records."""
         bad: list[Bad] = []
-        places = [i for i, value in enumerate(records.values) if value is not None]
-        values = [value for value in records.values if value is not None]
+        places, values = present(records.values)
         made = []
         for number, events, at in decode_avro(values, places, self._registry, bad):
             rows, kept = rows_of(events, at, bad)

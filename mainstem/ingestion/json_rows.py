@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -184,13 +185,20 @@ class JsonDecoder:
 
     def decode(self, records: Records, known: pa.Schema | None) -> Decoded:
         """Rows of the records, tombstones marked in the column of deletes."""
-        there = [i for i, value in enumerate(records.values) if value is not None]
         bad: list[Bad] = []
         fields = None if known is None else _without(known, self._deleted)
-        values = [value for value in records.values if value is not None]
+        there, values = present(records.values)
         rows, places = objects_of(values, fields, there, bad)
-        decoded = Decoded(rows, places, bad)
-        return with_tombstones(records, decoded, known, self._keys(), self._deleted, keys_of)
+        return with_tombstones(
+            records, Decoded(rows, places, bad), known, self._keys(), self._deleted, keys_of
+        )
+
+
+def present(values: Sequence[bytes | None]) -> tuple[list[int], list[bytes]]:
+    """The values that are there, and their places."""
+    if None not in values:
+        return list(range(len(values))), cast("list[bytes]", values)
+    return [i for i, value in enumerate(values) if value is not None], [v for v in values if v is not None]
 
 
 KeysOf = Callable[[Sequence[bytes], pa.Schema, Sequence[int], list[Bad]], tuple[pa.Table, list[int]]]
@@ -209,9 +217,9 @@ def with_tombstones(
     ``keys``: columns of the record key, ``deleted``: the column that marks deletes, ``keys_of``: how keys are
     read.
     """
-    gone = [i for i, value in enumerate(records.values) if value is None]
-    if not gone:
+    if None not in records.values:
         return decoded
+    gone = [i for i, value in enumerate(records.values) if value is None]
     rows, places, bad = decoded.rows, decoded.places, decoded.bad
     texts: list[bytes] = []
     at: list[int] = []
@@ -256,7 +264,7 @@ def objects_of(
         rows = together([table for _, _, table in parts])
     except Undecodable:  # parsed before a new field was known
         rows = together([parse_objects(values[low:high], known) for low, high, _ in parts])
-    return rows, [places[i] for low, high, _ in parts for i in range(low, high)]
+    return rows, [place for low, high, _ in parts for place in places[low:high]]
 
 
 def keys_of(
