@@ -285,8 +285,8 @@ class Ingester:
             assert self._dead is not None
             self._dead.write(raw, bad)
         if not rows.num_rows and self._target.table is None:
-            held.bad.clear()
-            return  # nothing yet to make a table of, which could hold offsets
+            self._held, self._fields = _Held(), None
+            return  # nothing yet to make a table of, which could hold offsets: who starts anew reads it again
         ends = {str(p): end for p, end in sorted(held.ends.items())}
         guard = StreamPositions(
             self._source, {p: self._stands.get(p) for p in ends}, ends,

@@ -112,6 +112,8 @@ class KafkaTopic:
             self._consumer = self._kafka.Consumer(settings)
         except (self._kafka.KafkaException, ValueError, TypeError) as error:
             raise Invalid(f"Kafka does not take its options: {error}") from error
+        #: partitions of which nothing came since they were placed -> the offset that came the time before
+        self._placed_at: dict[int, int | None] = {}
         self._admin: Any = None
         self._cluster = ""
         #: partition -> offset of the next record, of what is ours
@@ -187,6 +189,10 @@ class KafkaTopic:
             messages = [messages[i] for i in ours]
             partitions = [partitions[i] for i in ours]
             offsets = [offsets[i] for i in ours]
+            first = dict(zip(reversed(partitions), reversed(offsets), strict=True))
+        if self._jumps(first):
+            self.place()
+            return Records()
         last = dict(zip(partitions, offsets, strict=True))
         self.next.update({p: offset + 1 for p, offset in last.items()})
         self.ended.difference_update(last)
@@ -197,13 +203,29 @@ class KafkaTopic:
         keys, values = list(map(kind.key, messages)), list(map(kind.value, messages))
         return Records(keys, values, partitions, offsets, times)
 
+    def _jumps(self, first: Mapping[int, int]) -> bool:
+        """Whether a partition that was just placed begins elsewhere, for the first time.
+
+        Where offsets have gaps that is right, and the same comes when it is read again. Something that was
+        fetched before the partition was placed would not come twice.
+        """
+        found = False
+        for partition, offset in sorted(first.items()):
+            if partition not in self._placed_at:
+                continue
+            if offset in (self.next.get(partition), self._placed_at[partition]):
+                del self._placed_at[partition]
+            elif offset > self.next.get(partition, offset):
+                self._placed_at[partition] = offset
+                found = True
+        return found
+
     def _said(self, message: Any) -> bool:
         """Act on an event of a partition; whether it is to be read from another offset."""
         error, partition = message.error(), message.partition()
         codes = self._kafka.KafkaError
         if error.code() == codes._PARTITION_EOF:
             if partition in self.next:
-                self.next[partition] = max(self.next[partition], message.offset())
                 self.ended.add(partition)
         elif error.code() in (codes._AUTO_OFFSET_RESET, codes.OFFSET_OUT_OF_RANGE):
             if partition in self.next:
@@ -222,6 +244,7 @@ class KafkaTopic:
         made = self._kafka.TopicPartition
         self._consumer.assign([made(self.topic, p, offset) for p, offset in sorted(self.next.items())])
         self.ended.clear()
+        self._placed_at = {p: self._placed_at.get(p) for p in self.next}
         self._changes += 1
 
     def unplace(self) -> None:
@@ -310,7 +333,8 @@ class KafkaTopic:
         for partition, at in sorted(self.next.items()):
             where = self._kafka.TopicPartition(self.topic, partition)
             _, high = self._consumer.get_watermark_offsets(where, cached=True)
-            found[partition] = max(0, high - at) if high >= 0 else 0
+            ended = partition in self.ended or high < 0  # markers of transactions are no records
+            found[partition] = 0 if ended else max(0, high - at)
         return found
 
     def close(self) -> None:

@@ -87,6 +87,10 @@ def running(broker, topic, path, *options):
         return subprocess.Popen(command, env=environment, stdout=log, stderr=log)
 
 
+def made(path):
+    return (path / ".hoodie/hoodie.properties").exists()
+
+
 def until(condition, *processes, seconds=120.0):
     end = time.monotonic() + seconds
     while not condition():
@@ -129,7 +133,7 @@ def test_processes_of_a_group_are_killed_and_each_record_is_there_once(broker, t
     sender.start()
     processes = [running(broker, topic, path, "--append-offsets") for _ in range(2)]
     try:
-        until(lambda: (path / ".hoodie/hoodie.properties").exists(), *processes)
+        until(lambda: made(path), *processes)
         for _ in range(5):
             time.sleep(chance.uniform(1.0, 3.0))
             victim = chance.randrange(len(processes))
@@ -161,7 +165,7 @@ def test_the_broker_is_killed_and_comes_back(tmp_path):
                 low = round_ * 300
                 sent = [(key, value, part % 2) for key, value, part in orders(range(low, low + 300))]
                 produce(broker, "orders", sent, acks="all")
-                until(lambda low=low: path.exists() and len(content(path)) >= low + 150, process)
+                until(lambda low=low: made(path) and len(content(path)) >= low + 150, process)
                 broker.kill()
                 time.sleep(0.5)
                 broker.start()
@@ -341,3 +345,22 @@ def test_a_compacted_topic_with_gaps_is_read_to_its_end(tmp_path, broker):
     assert rows < 101, "the test sees gaps"
     assert content(tmp_path / "t") == {**dict.fromkeys(range(20), 4.0), 99: 0.5}
     assert mainstem.open_table(tmp_path / "t").opened.stream_positions(name).ends == {"0": 101}
+
+
+def test_two_processes_share_a_topic_and_end_when_it_is_in_the_table(broker, topic, tmp_path):
+    produce(broker, topic, orders(range(3_000)))
+    processes = [running(broker, topic, tmp_path / "t", "--once", "--rows", "500") for _ in range(2)]
+    assert [process.wait(120) for process in processes] == [0, 0]
+    assert content(tmp_path / "t") == {n: n / 2 for n in range(3_000)}
+    stands = mainstem.open_table(tmp_path / "t").opened.stream_positions(topic)
+    assert stands.ends == dict.fromkeys("012", 1_000)
+
+
+def test_bad_records_before_there_is_a_table_do_not_stop_the_others(broker, topic, tmp_path):
+    produce(broker, topic, [("x", b"no json", n) for n in range(3)])
+    options = {"on_error": "dead-letter"}
+    assert ingest(broker, topic, tmp_path / "t", **options) == 0
+    produce(broker, topic, orders(range(3)))
+    assert ingest(broker, topic, tmp_path / "t", **options) == 3
+    dead = mainstem.open_table(f"{tmp_path / 't'}_dead_letters").scan().to_arrow()
+    assert dead.num_rows == 3

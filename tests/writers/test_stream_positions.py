@@ -6,13 +6,14 @@ consumer group, among them zombies; a thread holds one at its commit.
 
 from __future__ import annotations
 
+import random
 import threading
 
 import pytest
 from small_table import content, rows
 
 import mainstem
-from mainstem.errors import Invalid
+from mainstem.errors import Invalid, RolledBack, Unavailable
 from mainstem.writers.stream_positions import (
     CHECKPOINT_KEYS,
     Positions,
@@ -168,3 +169,46 @@ def test_offsets_are_found_when_their_commit_is_archived(make_table):
 def test_positions_that_do_not_fit_together_are_refused():
     with pytest.raises(Invalid, match="a start and an end for each partition"):
         StreamPositions("orders", {"0": 1}, {"1": 2})
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_processes_that_all_hold_all_records_commit_each_of_them_once(make_table, seed):
+    """Each takes whatever partitions it likes, from where it believes the table to stand, as if the group
+    gave every partition to everybody. The rows of all commits are counted: none is written twice."""
+    table, length, partitions = make_table(), 40, 3
+    failed: list[BaseException] = []
+
+    def working(number: int) -> None:
+        chance, mine = random.Random(100 * seed + number), mainstem.open_table(table.path)
+        try:
+            stand: dict[str, int] = {}
+            for _ in range(400):
+                if chance.random() < 0.3 or not stand:
+                    stand = dict(mine.opened.stream_positions("orders").ends)
+                if sum(stand.values()) == partitions * length:
+                    return
+                chosen = chance.sample(range(partitions), chance.randint(1, partitions))
+                starts = {p: stand.get(str(p)) for p in chosen}
+                ends = {p: min(length, (at or 0) + chance.randint(1, 9)) for p, at in starts.items()}
+                keys = [f"{p}-{n}" for p in chosen for n in range(starts[p] or 0, ends[p])]
+                try:
+                    outcome = written(mine, keys, moved(starts, ends))
+                except (RolledBack, Unavailable):  # asks again, as ingestion does
+                    stand = {}
+                    continue
+                if outcome.status == "committed":
+                    stand |= {str(p): end for p, end in ends.items()}
+                elif chance.random() < 0.7:
+                    stand = {}
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=working, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed, failed
+    assert stands(table).ends == {str(p): length for p in range(partitions)}
+    assert sorted(content(table)) == sorted(f"k{p}-{n}" for p in range(partitions) for n in range(length))
+    assert sum(filter(None, table.history()["rows"].to_pylist())) == partitions * length
