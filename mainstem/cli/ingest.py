@@ -32,9 +32,9 @@ def add_ingest_command(add: Callable[[str, Callable[..., None], str], argparse.A
     sub.add_argument("--group", help="the consumer group (default: one for this topic and table)")
     sub.add_argument("--source", metavar="NAME", help="the stream's name in the table (default: the topic)")
     sub.add_argument(
-        "--format", help="of the records: json (default), avro, debezium-json or debezium-avro"
+        "--format", help="of the records: json (default), avro, protobuf, debezium-json or debezium-avro"
     )
-    sub.add_argument("--registry", metavar="URL", help="of Avro schemas; or a folder with ID.avsc")
+    sub.add_argument("--registry", metavar="URL", help="of schemas; or a folder with ID.avsc, ID.desc")
     sub.add_argument(
         "--start", choices=("earliest", "latest"), default="earliest",
         help="where partitions begin that the table does not know",

@@ -18,6 +18,7 @@ from mainstem.ingestion.ingest_progress import IngestProgress
 from mainstem.ingestion.ingester import Ingester, Pace
 from mainstem.ingestion.json_rows import JsonDecoder
 from mainstem.ingestion.kafka_topic import EARLIEST, FAIL, LATEST, KafkaTopic
+from mainstem.ingestion.protobuf_messages import ProtobufDecoder
 from mainstem.ingestion.records import Decoder
 from mainstem.ingestion.schema_registry import Registry
 from mainstem.ingestion.target_table import NewTable, TargetTable, parse_schema
@@ -26,8 +27,9 @@ from mainstem.options.tables import DELETE_FIELD, DELETE_MARKER
 from mainstem.storage.backends import Place
 from mainstem.writers.transaction_schema import fills_missing
 
-JSON, AVRO, DEBEZIUM_JSON, DEBEZIUM_AVRO = "json", "avro", "debezium-json", "debezium-avro"
-FORMATS = (JSON, AVRO, DEBEZIUM_JSON, DEBEZIUM_AVRO)
+JSON, AVRO, PROTOBUF = "json", "avro", "protobuf"
+DEBEZIUM_JSON, DEBEZIUM_AVRO = "debezium-json", "debezium-avro"
+FORMATS = (JSON, AVRO, PROTOBUF, DEBEZIUM_JSON, DEBEZIUM_AVRO)
 STOP, DEAD_LETTER = "stop", "dead-letter"
 
 
@@ -93,8 +95,8 @@ def ingest(
     form = format or JSON
     if form not in FORMATS:
         raise Invalid(f"format={form!r}: expected one of {', '.join(FORMATS)}")
-    if (registry is not None) != (form in (AVRO, DEBEZIUM_AVRO)):
-        raise Invalid(f"format={form!r}, registry={registry!r}: Avro needs one, JSON takes none (--registry)")
+    if (registry is not None) != (form in (AVRO, PROTOBUF, DEBEZIUM_AVRO)):
+        raise Invalid(f"format={form!r}, registry={registry!r}: JSON takes none, others need one")
     columns = parse_schema(schema) if isinstance(schema, str) else schema
     new = NewTable(_names(record_key), _names(ordering), _names(partition_by), buckets, name, columns)
     if form in (DEBEZIUM_JSON, DEBEZIUM_AVRO):
@@ -135,6 +137,8 @@ def _decoder(
     schemas, fill = Registry(registry), fills_missing({key: str(value) for key, value in properties.items()})
     if form == AVRO:
         return AvroDecoder(schemas, keys, DELETED_COLUMN, fill=fill)
+    if form == PROTOBUF:
+        return ProtobufDecoder(schemas, keys, DELETED_COLUMN, fill=fill)
     return DebeziumAvro(schemas, fill=fill)
 
 

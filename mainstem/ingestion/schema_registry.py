@@ -49,25 +49,45 @@ class Registry:
     def avro(self, number: int) -> str:
         """The text of an Avro schema. Raises ``Invalid`` if there is none, ``Unavailable``."""
         if number not in self._known:
-            url = self._place.startswith(("http://", "https://"))
-            self._known[number] = self._asked(number) if url else self._read(number)
+            if self._is_url:
+                self._known[number] = self._asked(number, "AVRO", "")
+            else:
+                self._known[number] = self._read(f"{number}.avsc").decode("utf-8", "replace")
         return self._known[number]
 
-    def _read(self, number: int) -> str:
-        path = Path(self._place) / f"{number}.avsc"
+    def protobuf(self, number: int) -> bytes:
+        """A set of file descriptors, the schema's own last. Raises as ``avro``."""
+        if not self._is_url:
+            return self._read(f"{number}.desc")
+        text = self._asked(number, "PROTOBUF", "?format=serialized")
+        try:
+            file = base64.b64decode(text, validate=True)
+        except ValueError as error:
+            raise Unsupported(f"schema {number}: the registry does not serialize it: {error}") from error
+        size, length = len(file), b""
+        while size >= 0x80:
+            length, size = length + bytes([size & 0x7F | 0x80]), size >> 7
+        return b"\x0a" + length + bytes([size]) + file  # a set of one
+
+    @property
+    def _is_url(self) -> bool:
+        return self._place.startswith(("http://", "https://"))
+
+    def _read(self, name: str) -> bytes:
+        path = Path(self._place) / name
         try:
             if os.path.getsize(path) > SCHEMA_BYTES_MAX:
                 raise Invalid(f"{path} is larger than {SCHEMA_BYTES_MAX} bytes")
-            return path.read_text("utf-8")
+            return path.read_bytes()
         except FileNotFoundError as error:
-            raise Invalid(f"schema {number}: there is no {path}; put it there, or give a registry") from error
-        except (OSError, UnicodeDecodeError) as error:
-            raise Unavailable(f"schema {number}: {path} cannot be read: {error}") from error
+            raise Invalid(f"schema {name}: there is no {path}; put it there, or give a registry") from error
+        except OSError as error:
+            raise Unavailable(f"schema {name}: {path} cannot be read: {error}") from error
 
-    def _asked(self, number: int) -> str:
+    def _asked(self, number: int, wanted: str, form: str) -> str:
         parts = urllib.parse.urlsplit(self._place)
         host = parts.netloc.rpartition("@")[2]
-        path = f"{parts.path.rstrip('/')}/schemas/ids/{number}"
+        path = f"{parts.path.rstrip('/')}/schemas/ids/{number}{form}"
         url = urllib.parse.urlunsplit((parts.scheme, host, path, "", ""))
         request = urllib.request.Request(url, headers={"Accept": "application/vnd.schemaregistry.v1+json"})
         if parts.username is not None:
@@ -86,8 +106,8 @@ class Registry:
         except (OSError, ValueError) as error:
             raise Unavailable(f"schema {number}: the registry {host} does not answer: {error}") from error
         kind = found.get("schemaType", "AVRO")
-        if kind != "AVRO":
-            raise Unsupported(f"schema {number} is {kind}; Avro is read")
+        if kind != wanted:
+            raise Unsupported(f"schema {number} is {kind}, not {wanted}: give --format as the topic has it")
         if found.get("references"):
             raise Unsupported(f"schema {number} refers to other schemas; register it as one")
         return str(found["schema"])
