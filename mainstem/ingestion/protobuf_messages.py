@@ -147,7 +147,8 @@ def _column(messages: Sequence[Any], field: Any, depth: int) -> pa.Array:
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         raise Unsupported(f"field {field.full_name!r} is a map, which is not read")
     name = field.name
-    if field.label == field.LABEL_REPEATED:
+    newer = getattr(field, "is_repeated", None)  # of version 6, which has no labels
+    if field.label == field.LABEL_REPEATED if newer is None else newer:
         lists = [None if m is None else getattr(m, name) for m in messages]
         items = _values([item for found in lists for item in found or ()], field, depth)
         offsets, end = [0], 0

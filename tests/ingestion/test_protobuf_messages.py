@@ -71,7 +71,8 @@ def records(*values, keys=None):
 
 def test_messages_become_rows_of_arrow_types(made):
     kind, decoder = made
-    order = kind(id=7, city="rome", fare=1.5, paid=True, raw=b"\0", count=3, tags=["a", "b"], note="n", state=1)
+    order = kind(id=7, city="rome", fare=1.5, paid=True, raw=b"\0", count=3, note="n", state=1)
+    order.tags.extend(["a", "b"])
     order.other.x = 5
     order.at.seconds, order.at.nanos = 1_700_000_000, 123_456_789
     found = decoder.decode(records(HEADER + order.SerializeToString(), HEADER), None)
