@@ -33,7 +33,7 @@ FLOORS = (
     ("vectors",),
     ("doctor",),
     ("api",),
-    ("spark", "flink", "aio"),
+    ("spark", "flink", "aio", "ui"),
     ("cli",),
     ("__main__",),
 )

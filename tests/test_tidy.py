@@ -82,6 +82,10 @@ ALLOWED = {
     "indexing/spill.py": {"files"},  # sorted keys that do not fit into memory
     "api/job_table.py": {"threads", "files"},  # tables that the threads of a process share
     "aio.py": {"threads"},  # calls in threads are what it is for
+    "ui/page_server.py": {"threads", "files"},  # connections; the files of the page
+    "ui/shown_instants.py": {"randomness"},  # names what was told, for clients
+    "ui/row_query.py": {"threads"},  # ends a query that takes too long
+    "cli/web_page.py": {"threads"},  # waits for a signal
     "cli/main.py": {"files"},
     "cli/row_output.py": {"files"},  # the files that a user asks rows to be written to
 }

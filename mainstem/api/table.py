@@ -166,6 +166,17 @@ class Table:
 
         return file_slices(self.opened.seams.storage)
 
+    def files(self) -> pa.Table:
+        """Every data file that is there: a row with its file group, slice, size, instant and what it is for.
+
+        ``state``: ``current`` (a query reads it), ``older`` (of a slice before the newest: time travel reads
+        it until a clean), ``replaced``, ``pending`` (its instant is not completed) or ``unused`` (no instant
+        shows it). See docs/reading.md for the columns. Lists every partition once.
+        """
+        from mainstem.readers.planning.table_files import table_files
+
+        return table_files(self.opened.seams.storage)
+
     # -- reading ---------------------------------------------------------------------------------
 
     def scan(
@@ -322,19 +333,22 @@ class Table:
         writer: str | None = None,
         partition: str | None = None,
         keys: str | tuple[str, str] | None = None,
+        limit: int | None = None,
     ) -> pa.Table:
         """Who wrote what, and when: a row for each instant, active or archived, by completion time.
 
         ``after``, ``until``: completion times (``after < completion <= until``); pending instants come last,
         unless ``until`` is given. ``writer``: the ``hoodie.mainstem.writer.name`` of a write. ``keys``: a
         record key, or the first and the last of a range: writes whose files hold some, with their number in
-        ``keys``, which is null where those files are gone. See docs/reading.md for the columns.
+        ``keys``, which is null where those files are gone. ``limit``: only the newest so many. See
+        docs/reading.md for the columns. Raises ``CorruptTable`` for damaged metadata; with
+        ``mainstem.read.damaged=skip`` the column ``damage`` tells of it.
         """
         from mainstem.readers.queries.table_history import table_history
 
         return table_history(
             self.opened.seams.storage, after=after, until=until, actions=actions, writer=writer,
-            partition=partition, keys=keys,
+            partition=partition, keys=keys, limit=limit, damaged=self.opened.damaged,
         )  # fmt: skip
 
     # -- writing ---------------------------------------------------------------------------------

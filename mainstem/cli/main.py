@@ -8,6 +8,7 @@
     mainstem explain PATH       every version of a row that is still there, and which one a query shows
     mainstem top PATH           who writes, how fast, what is under way, what is due; or --once
     mainstem doctor PATH        what is wrong with a table and its writers; --fix mends what is safe
+    mainstem ui PATH...         all of that in the browser, live; read-only
     mainstem properties PATH    hoodie.properties
     mainstem delete-partition PATH PARTITION...  delete all rows of partitions, beside running writers
     mainstem truncate PATH      delete all rows; the table and its history stay
@@ -49,6 +50,7 @@ from mainstem.cli.row_output import FORMATS, plain, print_json, print_table, wri
 from mainstem.cli.search import add_search_command
 from mainstem.cli.services import add_service_commands
 from mainstem.cli.top import add_top_command
+from mainstem.cli.web_page import add_page_command
 from mainstem.errors import (
     LeaseLost,
     LockUnavailable,
@@ -148,6 +150,7 @@ def _parser() -> argparse.ArgumentParser:
     add_history_command(add, _open)
     add_top_command(add, _open)
     add_doctor_command(add, _open)
+    add_page_command(add)
     add("properties", _properties, "show hoodie.properties")
     add_emptying_commands(add, _open)
     add_service_commands(add, _open)

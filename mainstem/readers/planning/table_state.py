@@ -178,10 +178,13 @@ class TableState:
         return self._metadata[requested]
 
     def _read_metadata(self, requested: str) -> CommitMetadata | None:
-        for instant in self.writes:
-            if instant.requested == requested:
-                return self._metadata_of(instant)
-        return self._archived_metadata(requested)
+        instant = self._writes_by_time.get(requested)
+        return self._archived_metadata(requested) if instant is None else self._metadata_of(instant)
+
+    @cached_property
+    def _writes_by_time(self) -> dict[str, Instant]:
+        """By requested time; of two with the same one, which no timeline should have, the first."""
+        return {i.requested: i for i in reversed(self.writes)}
 
     def _metadata_of(self, instant: Instant) -> CommitMetadata | None:
         path = paths.timeline_file(instant.file_name)
