@@ -119,6 +119,14 @@ GROUPS = {
         java=False,
         note="DynamoDB on loopback",
     ),
+    # Playwright drives a Chromium of the system (scripts/browser.py); its wheel brings what it runs on.
+    "ui": Group(
+        ".venv-ui",
+        ("ui",),
+        ("playwright>=1.45", "pytest>=8", "pytest-timeout>=2.3", "hypothesis==6.170.15"),
+        java=False,
+        note="the page's tests in a browser",
+    ),
     # Peers of the collision, each alone: their needs exclude one another.
     "delta": Group(".venv-delta", (), ("deltalake>=1.0", "pyarrow>=16", "numpy"), note="delta-rs"),
     "iceberg": Group(".venv-iceberg", (), ("pyiceberg[pyarrow,sql-sqlite]>=0.9", "numpy"), note="pyiceberg"),

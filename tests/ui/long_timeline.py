@@ -14,7 +14,7 @@ WRITERS = 12
 
 
 def long_timeline(folder: Path, instants: int) -> str:
-    """A table whose timeline shows ``instants`` completed writes of twelve writers, copies of twelve real ones.
+    """Make a timeline of ``instants`` completed writes of twelve writers, copies of real ones.
 
     One begins every 100 ms and lasts 700 ms, so some seven are open at any time.
     """

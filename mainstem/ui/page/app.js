@@ -32,6 +32,7 @@ async function show() {
     fill(where, here ? name(names.get(table) || table) : null);
     document.title = here ? `${short(names.get(table) || table)} · ${section} · mainstem` : "mainstem";
     const made = await view({ table, place, at, more, go });
+    place.dataset.shown = here ? section : "tables";
     if (mine === turn && made) follow(made, mine, place);
   } catch (error) {
     if (mine !== turn) return;

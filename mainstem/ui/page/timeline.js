@@ -8,11 +8,13 @@ const WRITES = new Set(["commit", "deltacommit", "replacecommit"]);
 const REWRITES = { COMPACT: "compaction", LOG_COMPACT: "log compaction", CLUSTER: "clustering", BUCKET_RESCALE: "resize" };
 const PLANNED = { compaction: "compaction", logcompaction: "log compaction", clustering: "clustering" };
 
+const UNREAD = "not read yet";
+
 export function laneOf(one) {
   if (REWRITES[one.operation]) return { name: REWRITES[one.operation], service: true };
   if (PLANNED[one.action]) return { name: PLANNED[one.action], service: true };
   if (!WRITES.has(one.action)) return { name: one.action, service: true };
-  if (one.state === "completed") return { name: one.known ? one.writer || "no name" : "not read yet", service: false };
+  if (one.state === "completed") return { name: one.known ? one.writer || "no name" : UNREAD, service: false };
   return { name: one.state === "taken back" ? "taken back" : "under way", service: false };
 }
 
@@ -56,7 +58,8 @@ export class Timeline {
     this.above = this.gutter ? 0 : 14;  // where names have no room beside the bars, they stand above them
     let y = PAD, hue = 0;
     for (const lane of this.lanes) {
-      lane.hue = lane.service ? -1 : hue++ % HUES;
+      lane.plain = lane.service || lane.name === UNREAD;
+      lane.hue = lane.plain ? -1 : hue++ % HUES;
       lane.items.sort((a, b) => a.start - b.start);
       const ends = [];
       lane.rows = [];
@@ -76,7 +79,7 @@ export class Timeline {
     this.range = items.length
       ? [items.reduce((a, one) => Math.min(a, one.start), Infinity), items.reduce((a, one) => Math.max(a, this.#end(one)), -Infinity)] : [now - 60e3, now];
     if (this.selected) this.selected = items.find((one) => one.id === this.selected.id) || null;
-    if (!this.fitted) this.fit();
+    if (!this.fitted || !this.touched) this.fit();
     else if (this.follow) { const wide = this.to - this.from; this.to = this.#edge(); this.from = this.to - wide; }
     this.draw();
   }
@@ -108,18 +111,18 @@ export class Timeline {
 
   newest() {
     const wide = Math.min(this.to - this.from, 60e3);
-    this.follow = true; this.to = this.range[1] + wide * 0.04; this.from = this.to - wide;
+    this.follow = true; this.touched = true; this.to = this.range[1] + wide * 0.04; this.from = this.to - wide;
     this.draw();
   }
 
   zoom(factor, at = (this.from + this.to) / 2) {
     const wide = Math.min(Math.max((this.to - this.from) * factor, 20), 20 * 365 * 864e5);
     const part = (at - this.from) / (this.to - this.from);
-    this.from = at - wide * part; this.to = this.from + wide; this.follow = false;
+    this.from = at - wide * part; this.to = this.from + wide; this.follow = false; this.touched = true;
     this.draw();
   }
 
-  pan(by) { this.from += by; this.to += by; this.follow = false; this.draw(); }
+  pan(by) { this.from += by; this.to += by; this.follow = false; this.touched = true; this.draw(); }
 
   select(one, { show = true, tell = true } = {}) {
     this.selected = one;
@@ -133,7 +136,7 @@ export class Timeline {
     const wide = this.to - this.from, end = this.#end(one);
     if (one.start < this.from || end > this.to) {
       const centre = (one.start + end) / 2;
-      this.from = centre - wide / 2; this.to = centre + wide / 2; this.follow = false;
+      this.from = centre - wide / 2; this.to = centre + wide / 2; this.follow = false; this.touched = true;
     }
     const lane = this.lanes.find((l) => l.items.includes(one));
     if (!lane) return;
@@ -238,13 +241,13 @@ export class Timeline {
     if (this.gutter) {
       c.fillStyle = colours.surface;
       c.fillRect(0, y - PAD / 2 + 1, this.gutter - 1, lane.height);
-      c.fillStyle = lane.service ? colours.service : colours.hues[lane.hue];
+      c.fillStyle = lane.plain ? colours.service : colours.hues[lane.hue];
       c.fillRect(0, y - 3, 4, lane.height - PAD + 2);
       c.fillStyle = colours.ink; c.fillText(text, 10, y + ROW / 2 - 1);
       if (lane.rows.length > 1) { c.fillStyle = colours.muted; c.fillText(`${number(count)}, ${lane.rows.length} at once`, 10, y + ROW * 1.5); }
     } else {
       const wide = c.measureText(text).width;
-      c.fillStyle = lane.service ? colours.service : colours.hues[lane.hue]; c.fillRect(6, y - 12, 7, 7);
+      c.fillStyle = lane.plain ? colours.service : colours.hues[lane.hue]; c.fillRect(6, y - 12, 7, 7);
       c.fillStyle = colours.surface; c.globalAlpha = 0.85; c.fillRect(16, y - 15, wide + 4, 13); c.globalAlpha = 1;
       c.fillStyle = colours.ink; c.fillText(text, 18, y - 8);
     }
@@ -253,7 +256,7 @@ export class Timeline {
   // Bars in order of their start; what would fall on the pixel of the bar before is not drawn again.
   #row(c, colours, lane, row, y, band) {
     const first = lowest(row, this.from);
-    const colour = lane.service ? colours.service : colours.hues[lane.hue];
+    const colour = lane.plain ? colours.service : colours.hues[lane.hue];
     let filled = -Infinity;
     for (let n = first; n < row.length; n += 1) {
       const one = row[n];
