@@ -85,6 +85,7 @@ ALLOWED = {
     "ui/page_server.py": {"threads", "files"},  # connections; the files of the page
     "ui/shown_instants.py": {"randomness"},  # names what was told, for clients
     "ui/row_query.py": {"threads"},  # ends a query that takes too long
+    "ui/query_process.py": {"threads", "files"},  # is a process; how much memory it has
     "cli/web_page.py": {"threads"},  # waits for a signal
     "cli/main.py": {"files"},
     "cli/row_output.py": {"files"},  # the files that a user asks rows to be written to

@@ -279,16 +279,21 @@ class Table:
             self.rollback_failed_writes()
             self.services.run(progress=progress)
         seams = self.opened.seams
-        lock: str | MainstemError
-        try:
-            lock = seams.lock.identity
-        except MainstemError as error:
-            lock = error
         now = load_config(seams.storage)
-        return examine(seams.storage, now, self.opened.given, seams.clock, lock, lambda: self.cautions)
+        return examine(
+            seams.storage, now, self.opened.given, seams.clock, self._lock(), lambda: self.cautions
+        )
+
+    def _lock(self) -> str | MainstemError:
+        """Which lock this process would take, or why it cannot."""
+        try:
+            return self.opened.seams.lock.identity
+        except MainstemError as error:
+            return error
 
     def activity(self, window_s: float = 60.0) -> Activity:
-        """Who committed how much within the last ``window_s`` seconds, what is under way, what is due.
+        """Who committed how much within the last ``window_s`` seconds, what is under way and what is due, who
+        holds the table's lock and who waits for it.
 
         Nothing is written; it reads the timeline, not the files. Raises what ``history`` raises.
         """
@@ -297,7 +302,8 @@ class Table:
 
         seams = self.opened.seams
         now = load_config(seams.storage)
-        return activity(ExaminedTable(seams.storage, now, self.opened.given, seams.clock), window_s)
+        looked_at = ExaminedTable(seams.storage, now, self.opened.given, seams.clock, self._lock())
+        return activity(looked_at, window_s)
 
     def explain_row(
         self,

@@ -13,5 +13,6 @@ server is Python's own, the page plain JavaScript without a build; both come wit
     shown_options  properties, and what is unusual about them
     shown_streams  what streams noted in their commits
     row_query      SQL by DuckDB, bounded
+    query_process  the process in which that runs, and is ended
     page/          HTML, CSS and JavaScript
 """

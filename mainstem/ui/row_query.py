@@ -139,7 +139,7 @@ class _Watched:
         try:
             for batch in reader:
                 if self._watch.is_late:  # no more rows: an answer made of some of them would be wrong
-                    raise _too_late(self._watch.seconds)
+                    raise too_late(self._watch.seconds)
                 yield batch
         except MainstemError as error:
             self._watch.trouble = error
@@ -150,12 +150,13 @@ def _told(error: Exception, watch: _Watch, seconds: float) -> MainstemError:
     if watch.trouble is not None:
         return watch.trouble
     if watch.is_late:
-        return _too_late(seconds)
+        return too_late(seconds)
     text = str(error).partition("\n\nLINE")[0] if len(str(error)) > CELL_CHARS_MAX else str(error)
     return Invalid(text[:CELL_CHARS_MAX])
 
 
-def _too_late(seconds: float) -> Invalid:
+def too_late(seconds: float) -> Invalid:
+    """What a query says that was ended."""
     return Invalid(f"the query took longer than {seconds:g} s and was ended: select less")
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mainstem.timeline.commit_metadata import STREAM_KEY
+from mainstem.writers.stream_guard import GUARD_KEY
 
 _STREAMS_MAX, _COMMITS_MAX = 200, 120
 _TEXT_MAX = 2_000
@@ -44,7 +45,8 @@ def shown_streams(told: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _noted(extra: Mapping[str, Any]) -> dict[str, str]:
     """What else the commit says: offsets of sources, say."""
-    return {k: v[:_TEXT_MAX] for k, v in extra.items() if k != STREAM_KEY and isinstance(v, str)}
+    known = (STREAM_KEY, GUARD_KEY)
+    return {k: v[:_TEXT_MAX] for k, v in extra.items() if k not in known and isinstance(v, str)}
 
 
 def _batches(text: object) -> list[tuple[str, str]]:

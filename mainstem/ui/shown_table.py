@@ -9,15 +9,17 @@ from typing import Any, TypeVar
 
 import mainstem
 from mainstem.api.table import Table
-from mainstem.errors import CorruptTable, Invalid, MainstemError, Unavailable
+from mainstem.errors import CorruptTable, Invalid, MainstemError, Unavailable, Unsupported
 from mainstem.forks import Mutex
 from mainstem.options.reading import DAMAGED
 from mainstem.options.tables import LOCAL_ZONE
+from mainstem.storage.backends import reopens
 from mainstem.timeline.active import TimelineReader
 from mainstem.truetime.clock import Clock
 from mainstem.truetime.instant_times import InstantTimes
 from mainstem.ui.found_tables import FoundTable
-from mainstem.ui.row_query import ROWS_MAX, is_there, run_query
+from mainstem.ui.query_process import query_in_process
+from mainstem.ui.row_query import ROWS_MAX, is_there
 from mainstem.ui.shown_files import ShownFiles
 from mainstem.ui.shown_instants import ShownInstants
 from mainstem.ui.shown_options import shown_options
@@ -147,7 +149,11 @@ class ShownTable:
     def query(self, sql: str, rows: int) -> Answer:
         """Rows by SQL (``row_query``)."""
         with self.turns.held:
-            return run_query(self.opened(), sql, rows, QUERY_S)
+            if not is_there():
+                raise Unsupported("queries need DuckDB: pip install 'mainstem[ui]'")
+            if not reopens(self.opened().opened.seams.storage):
+                raise Unsupported("a table in memory is within reach of its process alone: no SQL")
+            return query_in_process(self.found.location, self.given, sql, rows, QUERY_S)
 
     def query_terms(self) -> Answer:
         """Whether SQL is to be had, and its bounds."""

@@ -7,6 +7,7 @@ the public methods of ``Table``.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import socket
@@ -24,6 +25,7 @@ from mainstem.cli.main import main
 from mainstem.errors import Invalid
 from mainstem.ui.admission import Admission
 from mainstem.ui.page_server import CONNECTIONS_MAX, page_files
+from mainstem.ui.row_query import run_query
 from tests.ui.asking import Asking, served
 from tests.ui.long_timeline import long_timeline
 
@@ -239,8 +241,14 @@ def test_a_query_gives_rows_and_what_its_plan_skipped(ask: Asking) -> None:
         ("select '" + "x" * 30_000 + "'", "at most 20,000"),
     ],
 )
-def test_a_query_does_nothing_but_select_from_the_table(ask: Asking, sql: str, said: str) -> None:
-    assert said in ask(f"{ask.table('trips')}/query", 400, sql=sql)["error"]["message"]
+def test_a_query_does_nothing_but_select_from_the_table(made: Path, sql: str, said: str) -> None:
+    with pytest.raises(Invalid, match=re.escape(said)):
+        run_query(mainstem.open_table(made), sql, 10, 20.0)
+
+
+def test_a_wrong_query_is_told_by_its_process(ask: Asking) -> None:
+    told = ask(f"{ask.table('trips')}/query", 400, sql="drop table t")
+    assert told["error"]["message"] == "DROP is no SELECT; the page only reads"
 
 
 def test_a_query_that_takes_too_long_or_too_much_is_ended(
@@ -254,6 +262,10 @@ def test_a_query_that_takes_too_long_or_too_much_is_ended(
         assert "longer than 1 s" in told["error"]["message"] and time.monotonic() - began < 15
         much = "select max(v) from (select list(range) v from range(500000000))"
         assert ask(f"{where}/query", 400, sql=much)["error"]["kind"] == "Invalid"
+        began = time.monotonic()
+        deaf = "select length(repeat('a', 2000000000))"  # hears no interrupt, knows no limit
+        assert ask(f"{where}/query", 400, sql=deaf)["error"]["kind"] == "Invalid"
+        assert time.monotonic() - began < 15
         wide = "select repeat('x', 50000) from range(900)"
         told = ask(f"{where}/query", sql=wide)
         assert told["cut"] and len(json.dumps(told)) < 5_000_000 and "50,000 characters" in told["rows"][0][0]

@@ -61,7 +61,7 @@ _log = logging.getLogger(__name__)
 
 PRIVATE_FOLDERS = (".mainstem", "locks")
 _REMOVAL = "removal"
-_WAIT = "wait-"
+WAIT = "wait-"  # prefix of the file of a waiting thread
 _GONE = "gone-"
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
@@ -257,7 +257,7 @@ class _PrivateFolder:
     def sweep(self, names: list[str], now_ms: int, min_age_ms: float) -> None:
         """Remove private files whose processes are dead (their OS lock is free), unless brand-new."""
         for name in names[:_SWEEP_COUNT_MAX]:
-            if name.startswith((_WAIT, _GONE)):
+            if name.startswith((WAIT, _GONE)):
                 with suppress(OSError):
                     self._sweep_one(name, now_ms - min_age_ms)
 
@@ -584,7 +584,7 @@ class _Waiter:
             self.private.sweep(names, self.file.touch(), _SWEEP_AGE_MS)
         self.lock.passed.intersection_update(names)
         mine = self.file.name
-        queue = mine[: len(_WAIT) + 9]  # only waiters on this machine: one clock orders their names
+        queue = mine[: len(WAIT) + 9]  # only waiters on this machine: one clock orders their names
         self.ahead = [
             name
             for name in names
@@ -615,7 +615,7 @@ class _Waiter:
                 created_ms=max(self.clock.now_ms(), 0),
                 expire_ms=self.options.expire_ms,
             )
-            name = f"{_WAIT}{self.lock.boot[:8]:_<8}-{int(self.patience.started_ms * 1e3):018d}-{unique}"
+            name = f"{WAIT}{self.lock.boot[:8]:_<8}-{int(self.patience.started_ms * 1e3):018d}-{unique}"
             with suppress(FileExistsError, FileNotFoundError):
                 return _OwnFile(self.private, name.replace("/", "_"), record.encode())
         raise FileNotFoundError(errno.ENOENT, "the private lock folder vanishes again and again")

@@ -119,7 +119,7 @@ const kept = () => { try { return localStorage.getItem("mainstem-theme") || "aut
 function colour() {
   const theme = kept();
   document.documentElement.dataset.theme = theme === "auto" ? (dark.matches ? "dark" : "light") : theme;
-  button.textContent = { auto: "Auto", light: "Light", dark: "Dark" }[theme];
+  button.textContent = { auto: "Theme: auto", light: "Theme: light", dark: "Theme: dark" }[theme];
   button.setAttribute("aria-label", `Colours: ${theme === "auto" ? "as the system" : theme}`);
   document.dispatchEvent(new Event("recoloured"));
 }

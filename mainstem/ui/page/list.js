@@ -27,6 +27,7 @@ export class List {
     this.active = Math.max(0, Math.min(this.active, count - 1));
     this.element.setAttribute("aria-rowcount", String(count + 1));
     this.body.style.height = `${count * this.rowHeight}px`;
+    this.element.classList.toggle("full", count > this.most);
     this.port.style.height = `${Math.max(1, Math.min(count, this.most)) * this.rowHeight}px`;
     this.refresh();
   }

@@ -65,6 +65,10 @@ export async function overview({ table: id, place }) {
         panel(heading("Under way"),
           table(["Instant", "Action", "State", num("Since"), ""], act.pending.map((w) => [
             code(w.instant), w.action, w.state, span(w.since_s * 1000), w.alive ? badge("alive", "good") : badge("nobody at it", "bad")]), "Nothing is pending.")),
+        act.lock ? panel(heading("Lock", h("span", { class: "end" }, act.lock.holder === null ? badge("not told") : badge(act.lock.holder ? "held" : "free", act.lock.holder ? "warning" : "good"))),
+          facts([["Which", code(act.lock.lock)], act.lock.holder ? ["Held by", shown(act.lock.holder)] : null, act.lock.since_s === null ? null : ["Asked for it", `${span(act.lock.since_s * 1000)} ago`],
+            act.lock.waiting ? ["Waiting", act.lock.waiting.length ? act.lock.waiting.map((one) => h("div", {}, shown(one))) : "nobody"] : null]),
+          act.lock.holder === null ? h("p", { class: "muted small" }, "Its own service tells who holds it.") : null) : null,
         panel(heading("Columns"), table(["Column", "Type"], told.schema.slice(0, 500).map((c) => [name(c.name), code(c.type)])))),
         panel(heading("Due"), act.due.length ? act.due.map(finding) : h("p", { class: "muted" }, "No table service is due."))) : null);
   }
@@ -388,7 +392,7 @@ export async function streams({ table: id, place }) {
     told.streams.map((one) => {
       const silent = ms(told.now) - ms(one.completion), usual = (one.every_s || 0) * 1000;
       const late = usual && silent > Math.max(10 * usual, 5000);
-      return panel(heading("", name(short(one.identifier, 200)), h("span", { class: "end" }, badge(late ? "silent" : "on time", late ? "warning" : "good"))),
+      return panel(heading(name(short(one.identifier, 200)), h("span", { class: "end" }, badge(late ? "silent" : "on time", late ? "warning" : "good"))),
         facts([["Newest batch", code(one.batch)], ["Committed", `${span(silent)} ago`], ["Usually every", one.every_s === null ? "–" : span(usual)], ["Commits known", number(one.commits)], ["Rows", number(one.rows)], ["Writer", one.writer ? name(one.writer) : "–"]]),
         spark(one.points), Object.keys(one.noted).length ? facts(Object.entries(one.noted).slice(0, 20).map(([k, v]) => [shown(k), code(short(v, 600))])) : null);
     }));
@@ -413,16 +417,17 @@ function spark(points) {
 
 export async function properties({ table: id, place }) {
   const told = await ask(`tables/${id}/properties`);
+  told.properties.sort((a, b) => Boolean(b.unusual) - Boolean(a.unusual) || (a.key < b.key ? -1 : 1));
   let items = told.properties;
   const details = h("section", { class: "panel", hidden: true, "aria-label": "Chosen property" });
   const search = h("input", { type: "search", oninput: show });
   const unusual = h("input", { type: "checkbox", onchange: show });
   const list = new List({ label: "Properties", kind: "properties", most: 16, columns: [
     { title: "Property", of: (one) => code(short(one.key, 200)) }, { title: "Value", of: (one) => code(short(one.value, 200)) },
-    { title: "Unusual", class: "p2", of: (one) => (one.unusual ? h("span", { class: "warn" }, short(one.unusual, 90)) : h("span", { class: "muted" }, one.default ? `default ${short(one.default, 40)}` : "")) }],
+    { title: "Default, or what is unusual", class: "p2", of: (one) => (one.unusual ? h("span", { class: "warn" }, short(one.unusual, 90)) : h("span", { class: "muted" }, one.default ? `default ${short(one.default, 40)}` : "")) }],
   get: (n) => items[n], open: (one) => {
     details.hidden = false;
-    fill(details, heading("", code(one.key)), facts([["Value", code(one.value)], ["Default", code(one.default || "–")], ["Expected", shown(one.expected || "–")]]), one.says ? h("p", {}, shown(one.says)) : null, one.unusual ? h("p", { class: "warn" }, shown(one.unusual)) : null);
+    fill(details, heading(code(one.key)), facts([["Value", code(one.value)], ["Default", code(one.default || "–")], ["Expected", shown(one.expected || "–")]]), one.says ? h("p", {}, shown(one.says)) : null, one.unusual ? h("p", { class: "warn" }, shown(one.unusual)) : null);
   } });
   fill(place, panel(heading("Properties", h("span", { class: "end muted small" }, `${number(told.properties.length)}, ${number(told.properties.filter((one) => one.unusual).length)} unusual`)),
     h("div", { class: "tools" }, h("label", { class: "wide" }, "Name or value contains", search), h("label", { class: "check" }, unusual, h("span", {}, "only unusual ones"))), list.element), details);
