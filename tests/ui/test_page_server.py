@@ -23,9 +23,11 @@ import pytest
 import mainstem
 from mainstem.cli.main import main
 from mainstem.errors import Invalid
+from mainstem.readers.planning.table_files import SCHEMA as SCHEMA_OF_FILES
 from mainstem.ui.admission import Admission
 from mainstem.ui.page_server import CONNECTIONS_MAX, page_files
 from mainstem.ui.row_query import run_query
+from mainstem.ui.shown_files import ShownFiles
 from tests.ui.asking import Asking, served
 from tests.ui.long_timeline import long_timeline
 
@@ -209,6 +211,27 @@ def test_unusual_properties_are_marked_and_secrets_are_not_shown(path: str) -> N
     assert told["hoodie.mainstem.typo"]["unusual"] and told["my.password"]["value"] == "(not shown)"
     assert "maybe" in told["hoodie.compact.inline"]["unusual"]
     assert not told["hoodie.table.name"]["unusual"]
+
+
+def test_a_hundred_thousand_files_are_summed_up_and_paged_at_once() -> None:
+    n = 100_000
+    files = pa.table(
+        {
+            "partition": [f"p={i % 300:03}" for i in range(n)],
+            "file_id": [f"{i % 20_000:08}-0" for i in range(n)],
+            "slice": ["20260101000000000"] * n, "file": [str(i) for i in range(n)],
+            "kind": ["log" if i % 5 else "base" for i in range(n)], "size": list(range(n)),
+            "modified": pa.nulls(n, pa.timestamp("ms", "UTC")), "instant": [f"{i:017}" for i in range(n)],
+            "completion": [f"{i:017}" for i in range(n)], "state": ["current"] * n,
+        }, SCHEMA_OF_FILES,
+    )  # fmt: skip
+    began = time.process_time()
+    shown = ShownFiles(files)
+    page = shown.groups(None, "", "-bytes", 19_000, 100)
+    assert time.process_time() - began < 2.0
+    assert page["count"] == shown.totals()["groups"] and len(page["rows"]) == 100
+    assert shown.totals()["bytes"] == sum(range(n)) and shown.totals()["log_files"] == n - n // 5
+    assert shown.partitions("299", "partition", 0, 10)["rows"][0]["files"] == len(range(299, n, 300))
 
 
 # -- queries ------------------------------------------------------------------------------------------
