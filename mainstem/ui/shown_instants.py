@@ -150,7 +150,7 @@ class ShownInstants:
         newest = max((r.instant.completion or "" for r in self._rows.values()), default="")
         for key, instant in listed.items():
             row = self._rows.get(key)
-            if row is None or row.instant != instant or row.archived:
+            if row is None or row.instant != instant or row.archived or row.state == TAKEN_BACK:
                 told = row.told if row is not None and row.instant.file_name == instant.file_name else None
                 self._rows[key] = _Row(instant, instant.state, told=told, changed=self._next())
         gone = [

@@ -53,8 +53,8 @@ export function say(text) {
   saying = setTimeout(() => { place.textContent = text; }, 150);
 }
 
-export function facts(pairs) {
-  return h("dl", { class: "facts" }, pairs.filter(Boolean).map(([term, value]) =>
+export function facts(pairs, more = "") {
+  return h("dl", { class: `facts ${more}` }, pairs.filter(Boolean).map(([term, value]) =>
     h("div", {}, h("dt", {}, term), h("dd", {}, value))));
 }
 

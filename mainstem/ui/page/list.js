@@ -27,7 +27,6 @@ export class List {
     this.active = Math.max(0, Math.min(this.active, count - 1));
     this.element.setAttribute("aria-rowcount", String(count + 1));
     this.body.style.height = `${count * this.rowHeight}px`;
-    this.element.classList.toggle("full", count > this.most);
     this.port.style.height = `${Math.max(1, Math.min(count, this.most)) * this.rowHeight}px`;
     this.refresh();
   }
@@ -52,6 +51,7 @@ export class List {
   #draw() {
     const first = Math.max(0, Math.floor(this.port.scrollTop / this.rowHeight) - 4);
     const last = Math.min(this.count, Math.ceil((this.port.scrollTop + (this.port.clientHeight || 400)) / this.rowHeight) + 4);
+    this.head.style.paddingRight = `${12 + this.port.offsetWidth - this.port.clientWidth}px`;  // as wide as the rows
     if (this.need) this.need(first, last);
     const held = this.body.contains(document.activeElement);
     const wanted = [];

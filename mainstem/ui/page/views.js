@@ -67,7 +67,7 @@ export async function overview({ table: id, place }) {
             code(w.instant), w.action, w.state, span(w.since_s * 1000), w.alive ? badge("alive", "good") : badge("nobody at it", "bad")]), "Nothing is pending.")),
         act.lock ? panel(heading("Lock", h("span", { class: "end" }, act.lock.holder === null ? badge("not told") : badge(act.lock.holder ? "held" : "free", act.lock.holder ? "warning" : "good"))),
           facts([["Which", code(act.lock.lock)], act.lock.holder ? ["Held by", shown(act.lock.holder)] : null, act.lock.since_s === null ? null : ["Asked for it", `${span(act.lock.since_s * 1000)} ago`],
-            act.lock.waiting ? ["Waiting", act.lock.waiting.length ? act.lock.waiting.map((one) => h("div", {}, shown(one))) : "nobody"] : null]),
+            act.lock.waiting ? ["Waiting", act.lock.waiting.length ? act.lock.waiting.map((one) => h("div", {}, shown(one))) : "nobody"] : null], "wide"),
           act.lock.holder === null ? h("p", { class: "muted small" }, "Its own service tells who holds it.") : null) : null,
         panel(heading("Columns"), table(["Column", "Type"], told.schema.slice(0, 500).map((c) => [name(c.name), code(c.type)])))),
         panel(heading("Due"), act.due.length ? act.due.map(finding) : h("p", { class: "muted" }, "No table service is due."))) : null);
