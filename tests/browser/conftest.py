@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+PATIENCE_MS = 20_000  # a busy machine is no finding
+expect.set_options(timeout=PATIENCE_MS)
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -46,7 +48,7 @@ def opened(browser: Browser) -> Iterator[Opened]:
         context = browser.new_context(viewport={"width": width, "height": 800}, **options)
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(PATIENCE_MS)
         origin = "/".join(url.split("/")[:3])
 
         def told(text: str) -> None:

@@ -204,9 +204,9 @@ def test_work_that_is_under_way_is_shown_while_it_is(opened: Opened, made: Path,
         chart(page, "1")
         with table.begin("upsert") as write:
             write.write(pa.table(rows(50), SCHEMA))
-            expect(page.locator(".title .muted").first).to_contain_text("1 under way", timeout=10_000)
+            expect(page.locator(".title .muted").first).to_contain_text("1 under way")
             write.commit()
-        expect(page.locator(".title .muted").first).not_to_contain_text("under way", timeout=10_000)
+        expect(page.locator(".title .muted").first).not_to_contain_text("under way")
         done = f"{CHART}.items.some((i) => i.requested === '{write.instant}' && i.completion)"
         until(page, done)
 
@@ -399,11 +399,11 @@ def test_a_table_that_goes_away_and_comes_back_is_told(opened: Opened, made: Pat
         page = opened(address(ask, "away", "timeline"), allowed=("400 (Bad Request)",))
         before = chart(page, "c.items.length")
         shutil.rmtree(path)
-        expect(page.locator("#live")).to_have_text("not live", timeout=10_000)
+        expect(page.locator("#live")).to_have_text("not live")
         expect(page.get_by_role("alert").first).to_contain_text("what was known before")
         assert chart(page, "c.items.length") == before > 1
         mainstem.create_table(path, SCHEMA, record_key="id", buckets=1).upsert(rows(1))
-        expect(page.locator("#live")).to_have_text("live", timeout=20_000)
+        expect(page.locator("#live")).to_have_text("live")
         until(page, f"{CHART}.items.length === 1")
 
 

@@ -255,8 +255,8 @@ def test_a_query_gives_rows_and_what_its_plan_skipped(ask: Asking) -> None:
         ("set threads = 9", "SET is no SELECT"),
         ("copy t to '/tmp/mainstem-ui-x.csv'", "COPY"),
         ("attach '/tmp/mainstem-ui-x.db'", "ATTACH"),
-        ("select * from read_csv('/etc/passwd')", "disabled by configuration"),
-        ("select * from glob('/*')", "disabled by configuration"),
+        ("select * from read_csv('/etc/passwd')", "disabled"),
+        ("select * from glob('/*')", "disabled"),
         ("select * from '/etc/passwd'", "does not exist"),
         ("select * from rows", "does not exist"),  # a name of the module that asks
         ("nonsense", "syntax error"),
@@ -282,13 +282,13 @@ def test_a_query_that_takes_too_long_or_too_much_is_ended(
         where = ask.table("trips")
         began = time.monotonic()
         told = ask(f"{where}/query", 400, sql="select count(*) from range(1000000000000)")
-        assert "longer than 1 s" in told["error"]["message"] and time.monotonic() - began < 15
+        assert "longer than 1 s" in told["error"]["message"] and time.monotonic() - began < 30
         much = "select max(v) from (select list(range) v from range(500000000))"
         assert ask(f"{where}/query", 400, sql=much)["error"]["kind"] == "Invalid"
         began = time.monotonic()
         deaf = "select length(repeat('a', 2000000000))"  # hears no interrupt, knows no limit
         assert ask(f"{where}/query", 400, sql=deaf)["error"]["kind"] == "Invalid"
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < 30
         wide = "select repeat('x', 50000) from range(900)"
         told = ask(f"{where}/query", sql=wide)
         assert told["cut"] and len(json.dumps(told)) < 5_000_000 and "50,000 characters" in told["rows"][0][0]
@@ -444,7 +444,6 @@ def test_wrong_values_are_told_by_name(ask: Asking, wrong: str) -> None:
 
 def test_more_connections_than_allowed_are_closed_and_the_server_goes_on(ask: Asking) -> None:
     silent = [socket.create_connection(("127.0.0.1", ask.port)) for _ in range(CONNECTIONS_MAX)]
-    time.sleep(0.3)
     with socket.create_connection(("127.0.0.1", ask.port), timeout=10) as late:
         assert late.recv(1) == b""
     for one in silent:
