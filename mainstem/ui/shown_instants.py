@@ -25,6 +25,8 @@ from mainstem.timeline.instant import Instant
 PAGE, READ_AT_ONCE = 2_000, 800
 #: archived instants that are told at first
 ARCHIVED = 300
+#: beyond this many, those that left the timeline are forgotten, the oldest first
+KEPT_MAX = 50_000
 COLUMNS = (
     "requested", "completion", "action", "state", "archived", "operation", "writer", "rows", "bytes",
     "file_groups", "partitions", "damage", "known",
@@ -159,6 +161,10 @@ class ShownInstants:
         ]  # fmt: skip
         if gone:
             self._went(table, gone, newest)
+        if len(self._rows) > KEPT_MAX:
+            left = sorted(key for key, row in self._rows.items() if row.archived or row.state == TAKEN_BACK)
+            for key in left[: len(self._rows) - KEPT_MAX]:
+                del self._rows[key]
 
     def _next(self) -> int:
         self._number += 1

@@ -121,7 +121,7 @@ def test_instants_that_a_restore_removes_are_told(path: str) -> None:
         assert gone in ask(asked)["took_back"]
 
 
-def test_instants_that_are_archived_meanwhile_stay(path: str) -> None:
+def test_instants_that_are_archived_meanwhile_stay(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     few = {"hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3, "hoodie.clean.commits.retained": 1}
     table = mainstem.open_table(path, few)
     with served(path) as ask:
@@ -139,6 +139,11 @@ def test_instants_that_are_archived_meanwhile_stay(path: str) -> None:
         archived = {one for one in known if told[one]["archived"]}
         assert archived == known - {i.requested for i in table.timeline()} and archived
         assert {told[one]["state"] for one in archived} == {"completed"}
+        monkeypatch.setattr("mainstem.ui.shown_instants.KEPT_MAX", 3)
+        table.upsert(rows(40))
+        left = {one["requested"] for one in ask.timeline(where)}
+        assert left == {i.requested for i in table.timeline()} and len(left) >= 3
+        monkeypatch.undo()
     with served(path) as again:  # one that begins later shows them, too
         assert {one["requested"] for one in again.timeline(again.table("trips"))} >= known
 
