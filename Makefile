@@ -5,7 +5,7 @@
 # up to date is left alone, so nothing here needs the network twice.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo demo-cluster memory nbcc-sql collision test deep versions again servers stores stores-suites interop interop-matrix support benchmark benchmark-full sim sim-reach chaos chaos-store crash fuzz fuzz-filters lint docs dist clean
+.PHONY: help setup setup-dev demo demo-cluster memory nbcc-sql collision test deep versions again servers stores stores-suites interop ui interop-matrix support benchmark benchmark-full sim sim-reach chaos chaos-store crash fuzz fuzz-filters lint docs dist clean
 
 ifndef PYTHON
 PYTHON := $(firstword $(shell for p in python3 python3.11 python3.12 python3.13 python3.14 python; do \
@@ -57,7 +57,8 @@ KILLS := tests/chaos/test_flink_kills.py
 # four, `make deep` all.
 DEEP := tests/sim tests/crash tests/fuzz tests/model
 DEEP_SAMPLE ?= 1/6
-OTHERS := tests --ignore=tests/interop --ignore=tests/stores $(ALONE:%=--ignore=%) $(DEEP:%=--ignore=%)
+# They need a browser: `make ui`.
+OTHERS := tests --ignore=tests/interop --ignore=tests/stores --ignore=tests/browser $(ALONE:%=--ignore=%) $(DEEP:%=--ignore=%)
 TWO := -n 2 --dist loadfile
 
 # Suites whose tables may lie on any store. A sample is one test in so many, the same ones every time.
@@ -82,7 +83,7 @@ INTEROP_SAMPLE ?= 1/1
 KILLS_SAMPLE ?= 1/1
 
 # Left out: what no version can change (models, simulation, processes) and most of the slow tests.
-VERSIONED := tests --ignore=tests/interop --ignore=tests/stores --ignore=tests/chaos --ignore=tests/model --ignore=tests/sim \
+VERSIONED := tests --ignore=tests/interop --ignore=tests/stores --ignore=tests/browser --ignore=tests/chaos --ignore=tests/model --ignore=tests/sim \
 	--ignore=tests/multiprocess -m "versions or not slow" $(TWO) -q
 # Where .venv has Flink, it has the oldest Spark and pyarrow too (scripts/environment.py), and `make test` runs
 # with them. Python 3.13 and newer have no Flink, .venv has the newest of all there, and the oldest are run here.
@@ -98,19 +99,24 @@ interop: setup-dev ## Java Hudi 1.2.0 reads and writes beside us; 20 minutes
 	@$(ENVIRONMENT) install interop
 	@$(ENVIRONMENT) run dev -- -m pytest tests/interop --sample $(INTEROP_SAMPLE) $(TWO) -q $(ARGS)
 
+ui: ## the page of mainstem ui in Chromium, which is installed if there is none; a minute
+	@$(PYTHON) scripts/browser.py
+	@$(ENVIRONMENT) install ui
+	@$(ENVIRONMENT) run ui -- -m pytest tests/browser -q $(ARGS)
+
 # Tests that failed, once more, each alone: .ci/run names them. PART is the target of which they are.
 again:
-	@failed=0; for group in $(if $(filter versions,$(PART)),newest $(OLDEST),dev); do \
+	@failed=0; for group in $(if $(filter versions,$(PART)),newest $(OLDEST),$(if $(filter ui,$(PART)),ui,dev)); do \
 	$(ENVIRONMENT) run $$group -- -m pytest -q $(ARGS) || failed=1; done; exit $$failed
 
 SERVER_SAMPLE ?= 1/24
-MOTO := tests/stores/test_dynamodb_lock.py
+MOTO := tests/stores/test_dynamodb_lock.py tests/stores/test_glue_catalog.py
 servers: ## build or fetch the servers that make stores needs; 7 minutes, once
 	@$(PYTHON) scripts/stores.py
 
 stores: setup-dev servers ## object stores and HDFS: real servers are installed, and tables live on them; 20 minutes
 	@$(ENVIRONMENT) install moto
-	@failed=0; $(ENVIRONMENT) run dev -- -m pytest tests/stores --ignore=$(MOTO) \
+	@failed=0; $(ENVIRONMENT) run dev -- -m pytest tests/stores $(MOTO:%=--ignore=%) \
 	--sample $(STORES_SAMPLE) -q $(ARGS) || failed=1; \
 	$(ENVIRONMENT) run moto -- -m pytest $(MOTO) tests/storage/test_aws_credentials.py -q $(ARGS) || failed=1; \
 	for store in minio hdfs; do $(ENVIRONMENT) run dev -- -m pytest tests/writers $(ON_STORES) --store $$store \

@@ -30,7 +30,7 @@ SUITES = (
     "compaction", "clustering", "placing", "growth", "services", "archive", "hfile", "metadata",
     "index_reads", "index_build", "index_java", "index_peers", "vectors", "store_reads", "store_writes",
     "store_commits",
-    "flink",
+    "flink", "ingest",
 )  # fmt: skip
 _SUITE_TIMEOUT_S = 2400
 

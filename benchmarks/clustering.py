@@ -5,7 +5,9 @@ number tells what is read. The writer upserts small batches into the table that 
 again and again, by one column and by the other, at the lowest priority (``nice -n 19``), turn by turn with
 the writer alone. It works in as many threads as there are cores, so each core that the writer has is one that
 it asks for: Linux gives it a seventieth of that (of ``nice -n 10`` a tenth, all that may be lost). On two
-cores that others use too, the writer's processor time says more than its seconds.
+cores that others use too, the writer's processor time says more than its seconds. What no clustering could
+leave to it is measured bare: the same writer beside a process of the same ``nice`` that takes as much
+processor time and writes as many bytes, and knows nothing of the table.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import mainstem
-from benchmarks import FOLDER, Row, bound, data, read_tables, row, work_folder
+from benchmarks import FOLDER, Row, asked, bound, data, read_tables, row, work_folder
 from mainstem.readers.rows.base_rows import BaseFile
 
 SCHEMA = data.SCHEMA.append(pa.field("distance", pa.float64()))
@@ -32,18 +34,21 @@ ROWS, BUCKETS, BATCH, _QUERIES = 10_000_000, 4, 1_000, 5
 # Of 10,000,000 rows and row groups of clustered files as they are by default, some 120 groups a file.
 _GROUP_BYTES = 4 << 20
 _CLUSTER = """
-import json, os, sys, threading
+import json, os, resource, sys, threading, time
 import mainstem
 os.nice(19)
 ended = threading.Event()
 threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
 table = mainstem.open_table(sys.argv[1], json.loads(sys.argv[2]))
 print("ready", flush=True)
-turn = 0
+turn, began, before = 0, time.monotonic(), resource.getrusage(resource.RUSAGE_SELF)
 while not ended.is_set():
     for done in table.cluster(("fare", "distance")[turn % 2]):
         print(done.rows, flush=True)
     turn += 1
+used, seconds = resource.getrusage(resource.RUSAGE_SELF), time.monotonic() - began
+cpu = used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime
+print(json.dumps({"seconds": seconds, "cpu": cpu, "written": 512 * (used.ru_oublock - before.ru_oublock)}))
 """
 
 
@@ -144,11 +149,10 @@ def _groups_read(path: Path, filters: Sequence[pc.Expression]) -> tuple[float, f
 
 
 def _beside(path: Path, count: int, part: int, seconds: float, turns: int) -> list[Row]:
-    alone: list[tuple[float, float]] = []
-    beside: list[tuple[float, float]] = []
-    clustered = 0
+    runs: dict[str, list[tuple[float, float]]] = {"alone": [], "beside": [], "load": []}
+    clustered, share = 0, []
     for turn in range(turns):
-        alone.append(_written(path, count, part, seconds, 2 * turn))
+        runs["alone"].append(_written(path, count, part, seconds, 3 * turn))
         command = [sys.executable, "-c", _CLUSTER, str(path), json.dumps(_options(part))]
         with subprocess.Popen(
             command, cwd=FOLDER.parent, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -156,19 +160,36 @@ def _beside(path: Path, count: int, part: int, seconds: float, turns: int) -> li
             assert other.stdout is not None
             if other.stdout.readline() != "ready\n":
                 raise RuntimeError("the process that clusters did not start")
-            beside.append(_written(path, count, part, seconds, 2 * turn + 1))
+            runs["beside"].append(_written(path, count, part, seconds, 3 * turn + 1))
             # What is under way is finished: a plan of a process that was killed would rest for its heartbeat.
-            clustered += len(other.communicate()[0].splitlines())
+            *done, used = other.communicate()[0].splitlines()
+            clustered += len(done)
+        spec = {**json.loads(used), "folder": str(path.parent), "nice": 19}
+        share.append(spec["cpu"] / spec["seconds"])
+        load = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.index_writers", "burn", json.dumps(spec)], cwd=FOLDER.parent
+        )
+        try:
+            runs["load"].append(_written(path, count, part, seconds, 3 * turn + 2))
+        finally:
+            load.kill()
+            load.wait()
     if not clustered:
         raise RuntimeError("nothing was clustered beside the writer")
-    rates = [statistics.median(rate for rate, _ in runs) for runs in (beside, alone)]
-    costs = [statistics.median(cost for _, cost in runs) for runs in (beside, alone)]
+    rates = {name: statistics.median(rate for rate, _ in some) for name, some in runs.items()}
+    costs = {name: statistics.median(cost for _, cost in some) for name, some in runs.items()}
     work = f"a writer of {BATCH:,}-row batches, its table clustered in another process"
-    note = f"{clustered} clusterings in {turns} runs of {seconds:.0f} s"
+    least = rates["load"] / rates["alone"]
     return [
-        row(work, rates[0], "rows/s", against="the writer alone", baseline=rates[1], target=0.9, note=note),
-        bound(f"processor time a row, {work}", costs[0] / costs[1], "x", most=1 / 0.9,
-              note=f"{1e6 * costs[0]:.1f} us, alone {1e6 * costs[1]:.1f} us"),
+        row(work, rates["beside"], "rows/s", against="the writer alone", baseline=rates["alone"],
+            target=asked(0.9, least),
+            note=f"{clustered} clusterings in {turns} runs of {seconds:.0f} s; bound {least:.2f}x: beside a"
+                 f" process that takes as much, {statistics.median(share):.2f} of a core"),
+        row(f"{work}, against that load", rates["beside"], "rows/s",
+            against="beside a bare process of the same load", baseline=rates["load"]),
+        bound(f"processor time a row, {work}", costs["beside"] / costs["alone"], "x", most=1 / 0.9,
+              note=f"{1e6 * costs['beside']:.1f} us, alone {1e6 * costs['alone']:.1f} us, beside the bare"
+                   f" process {1e6 * costs['load']:.1f} us"),
     ]  # fmt: skip
 
 

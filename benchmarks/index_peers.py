@@ -1,16 +1,18 @@
-"""Tables without buckets beside Java Hudi 1.2.0: upserts of known keys, and keys looked for.
+"""Tables without buckets beside Java Hudi 1.2.0 and hudi-rs 0.6: upserts of known keys, and keys looked for.
 
 mainstem makes a table of each index; every engine writes the same rows into a copy of its own, once, and the
 rows that are there afterwards are compared. Java runs on Spark with two cores, warmed up on a small table of
-the same kind.
+the same kind; hudi-rs is a program of one process (``hudi_rs_peer``), with SIMPLE and the record index.
 Figures are processor time, since other work on the machine changes seconds, which stand in the note; what
 starts a process, and reads the rows that are given, counts for nobody.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 import mainstem
 from benchmarks import Row, data, java_hudi, read_tables, row, work_folder
@@ -35,6 +38,10 @@ KINDS = {
         "hoodie.metadata.auto.delete.partitions": "false",
     },
 }
+#: where the program of hudi-rs is, which nobody builds here: see its Cargo.toml
+PEER = Path(
+    os.environ.get("MAINSTEM_HUDI_RS_PEER", Path.home() / ".cache/hudi-rs-peer/release/hudi-rs-peer")
+)
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 Figures = tuple[float, float]
@@ -56,11 +63,14 @@ def _beside(folder: Path, kind: str, stored: int, upserted: int) -> list[Row]:
     numbers = np.random.default_rng(1).choice(stored, upserted, replace=False)
     rows = data.rows(numbers, version=1)
     folder.mkdir()
+    pq.write_table(rows, folder / "rows.parquet")
     made = _table(folder / "made", kind, stored)
     meant = _content(made.path)
     works: dict[str, Callable[[Path], Figures]] = {"mainstem": lambda path: _ours(path, kind, rows)}
     if java_hudi.is_available():
         works["Java Hudi 1.2.0, Spark, 2 cores"] = lambda path: _by_java(path, kind, rows)
+    if PEER.exists() and kind != "BLOOM":
+        works["hudi-rs 0.6.0-rc.1"] = lambda path: _by_hudi_rs("upsert", path, folder / "rows.parquet")[:2]
     figures, contents = {}, {}
     for name, work in works.items():
         path = folder / "copy"
@@ -80,7 +90,7 @@ def _beside(folder: Path, kind: str, stored: int, upserted: int) -> list[Row]:
                  + (f", theirs {theirs[0]:.2f} s ({theirs[1]:.2f} s)" if theirs else ""))
         for name, theirs in peers
     ]  # fmt: skip
-    return found + _looked_for(made, kind, numbers[:ASKED])
+    return found + _looked_for(folder, made, kind, numbers[:ASKED])
 
 
 def _table(path: Path, kind: str, stored: int) -> mainstem.Table:
@@ -150,7 +160,17 @@ def _ticks(pid: int) -> int:
     return int(fields[11]) + int(fields[12])
 
 
-def _looked_for(table: mainstem.Table, kind: str, numbers: np.ndarray) -> list[Row]:
+def _by_hudi_rs(what: str, path: Path, *more: Path | str) -> tuple[float, float, dict]:
+    done = subprocess.run(
+        [str(PEER), what, str(path), *map(str, more)], capture_output=True, text=True, timeout=600
+    )
+    if done.returncode:
+        raise RuntimeError(f"hudi-rs: {done.stderr.strip()[-500:]}")
+    told = json.loads(done.stdout.splitlines()[-1])
+    return told["processor"], told["seconds"], told
+
+
+def _looked_for(folder: Path, table: mainstem.Table, kind: str, numbers: np.ndarray) -> list[Row]:
     """Nothing is kept in memory from one look to the next."""
     keys = data.keys(numbers)
     taken = []
@@ -164,4 +184,16 @@ def _looked_for(table: mainstem.Table, kind: str, numbers: np.ndarray) -> list[R
             raise RuntimeError(f"{(found < 0).sum()} keys were not found")
     used, seconds = min(taken)
     work, note = f"look for {len(keys):,} keys, {kind}", f"{used:.2f} s of processor time ({seconds:.2f} s)"
-    return [row(work, len(keys) / used, "keys/s of processor time", note=note)]
+    if not PEER.exists() or kind == "BLOOM":
+        lacks = "" if PEER.exists() else "; hudi-rs is not built here: benchmarks/README.md says how"
+        return [row(work, len(keys) / used, "keys/s of processor time", note=note + lacks)]
+    asked = folder / "asked.parquet"
+    pq.write_table(pa.table({data.KEY: keys}), asked)
+    theirs = min(_by_hudi_rs("find", Path(table.path), asked, data.KEY) for _ in range(3))
+    if theirs[2]["found"] != len(keys):
+        raise RuntimeError(f"hudi-rs found {theirs[2]['found']} of {len(keys)} keys")
+    return [
+        row(work, len(keys) / used, "keys/s of processor time", against="hudi-rs 0.6.0-rc.1",
+            baseline=len(keys) / theirs[0], target=1.0,
+            note=f"{note}, theirs {theirs[0]:.2f} s ({theirs[1]:.2f} s)")
+    ]  # fmt: skip

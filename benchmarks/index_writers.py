@@ -199,8 +199,8 @@ def build(path: str) -> dict[str, float]:
 
 def burn(spec: dict) -> None:
     """Take processor time and write bytes at these rates, until somebody ends this process; time in which it
-    stood still does not count."""
-    os.nice(_NICE)
+    stood still does not count. ``nice``: how nice it is to others."""
+    os.nice(spec.get("nice", _NICE))
     passed, last, written = 0.0, time.monotonic(), 0
     keys = data.keys(np.arange(50_000))
     text = b"".join(keys.cast("binary").to_pylist())

@@ -11,7 +11,11 @@ from mainstem.lazy import lazily
 
 _PLACES = {
     "create_table": "mainstem.api.create",
+    "ingest": "mainstem.ingestion.run",
+    "IngestProgress": "mainstem.ingestion.ingest_progress",
     "open_table": "mainstem.api.table",
+    "open_catalog": "mainstem.api.catalog",
+    "Catalog": "mainstem.api.catalog",
     "Table": "mainstem.api.table",
     "Outcome": "mainstem.writers.outcome",
     "Transaction": "mainstem.writers.transaction",
@@ -24,7 +28,8 @@ _PLACES = {
     **dict.fromkeys(
         (
             "MainstemError", "Invalid", "Unsupported", "CorruptTable", "LockUnavailable",
-            "Unavailable", "LeaseLost", "RolledBack", "OutcomeUnknown", "TableExists", "TableReplaced",
+            "Unavailable", "LeaseLost", "NotSynchronised", "RolledBack", "OutcomeUnknown", "TableExists",
+            "TableReplaced", "ValidationFailed",
         ),
         "mainstem.errors",
     ),
@@ -32,14 +37,17 @@ _PLACES = {
 
 __version__ = "0.1.0"
 __all__ = [
+    "Catalog",
     "CorruptTable",
     "FileSlice",
+    "IngestProgress",
     "Instant",
     "Invalid",
     "LeaseLost",
     "LockUnavailable",
     "MainstemError",
     "MixedWritersWarning",
+    "NotSynchronised",
     "Outcome",
     "OutcomeUnknown",
     "RolledBack",
@@ -50,14 +58,18 @@ __all__ = [
     "Transaction",
     "Unavailable",
     "Unsupported",
+    "ValidationFailed",
     "__version__",
     "create_table",
+    "ingest",
+    "open_catalog",
     "open_table",
     "register_embedding",
     "register_merger",
 ]
 
 if TYPE_CHECKING:
+    from mainstem.api.catalog import Catalog, open_catalog
     from mainstem.api.create import create_table
     from mainstem.api.table import Table, open_table
     from mainstem.errors import (
@@ -66,13 +78,17 @@ if TYPE_CHECKING:
         LeaseLost,
         LockUnavailable,
         MainstemError,
+        NotSynchronised,
         OutcomeUnknown,
         RolledBack,
         TableExists,
         TableReplaced,
         Unavailable,
         Unsupported,
+        ValidationFailed,
     )
+    from mainstem.ingestion.ingest_progress import IngestProgress
+    from mainstem.ingestion.run import ingest
     from mainstem.layout.slicing import FileSlice
     from mainstem.merge.registered_mergers import register_merger
     from mainstem.publish.publisher import MixedWritersWarning

@@ -9,6 +9,7 @@
     |-- LockUnavailable      the table lock was not free in time: try again later
     |-- Unavailable          storage or a service failed: try again later
     |-- LeaseLost            this holder was superseded; nothing was published by it
+    |-- NotSynchronised      a commit stands, and a catalog was not told of it: sync, write nothing again
     |-- RolledBack           another writer rolled this instant back: write the data again
     `-- OutcomeUnknown       the commit may or may not be visible: look at the timeline, delete nothing
 
@@ -107,6 +108,15 @@ class LeaseLost(MainstemError):
 
 class RolledBack(MainstemError):
     """The transaction's instant was rolled back by another writer. Its rows must be written again."""
+
+
+class ValidationFailed(MainstemError):
+    """A pre-commit validator refused the transaction, which ended. Nothing of it is visible."""
+
+
+class NotSynchronised(MainstemError):
+    """A commit stands, but the catalog does not know of it yet: sync again (``mainstem sync``), or let the
+    next commit do it. The rows must not be written again."""
 
 
 class OutcomeUnknown(MainstemError):

@@ -85,3 +85,7 @@ HADOOP_FILE_BYTES_MAX = 4 * MIB
 KEPT_END_BYTES = 512 * KIB
 # Memory for the column chunks of one row group that are fetched from an object store together.
 PREFETCH_BYTES_MAX = 128 * MIB
+# One text and one list in an answer of a catalog: a table's columns and properties, the partitions of a
+# table.
+CATALOG_ANSWER_BYTES_MAX = 64 * MIB
+CATALOG_ANSWER_ITEMS_MAX = 10_000_000

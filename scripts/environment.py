@@ -114,10 +114,18 @@ GROUPS = {
     # Its web server would bring dozens of packages into the tests' environment.
     "moto": Group(
         ".venv-moto",
-        ("cloud", "dynamodb"),
-        ("moto[server,dynamodb]>=5", "pytest>=8", "pytest-timeout>=2.3", "hypothesis==6.170.15"),
+        ("cloud", "dynamodb", "glue"),
+        ("moto[server,dynamodb,glue]>=5", "pytest>=8", "pytest-timeout>=2.3", "hypothesis==6.170.15"),
         java=False,
         note="DynamoDB on loopback",
+    ),
+    # Playwright drives a Chromium of the system (scripts/browser.py); its wheel brings what it runs on.
+    "ui": Group(
+        ".venv-ui",
+        ("ui",),
+        ("playwright>=1.45", "pytest>=8", "pytest-timeout>=2.3", "hypothesis==6.170.15"),
+        java=False,
+        note="the page's tests in a browser",
     ),
     # Peers of the collision, each alone: their needs exclude one another.
     "delta": Group(".venv-delta", (), ("deltalake>=1.0", "pyarrow>=16", "numpy"), note="delta-rs"),

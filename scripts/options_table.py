@@ -17,7 +17,7 @@ from mainstem.options.declaration import Option  # noqa: E402
 PAGE = ROOT / "docs" / "options.md"
 GROUPS = (
     "tables", "placing", "writing", "locks", "services", "metadata", "vectors", "reading", "engines",
-    "stores",
+    "catalogs", "metrics", "stores",
 )  # fmt: skip
 HEAD = """# Options
 

@@ -61,7 +61,48 @@ S3A = (
         )
     ),
 )  # fmt: skip
-JARS = {"hadoop": HADOOP, "spark-s3a": S3A}
+# A broker that is its own controller; ZooKeeper's classes are named in its options.
+KAFKA = (
+    "org/apache/kafka/kafka_2.13/3.9.1",
+    "org/apache/kafka/kafka-clients/3.9.1",
+    "com/github/luben/zstd-jni/1.5.6-4",
+    "org/lz4/lz4-java/1.8.0",
+    "org/xerial/snappy/snappy-java/1.1.10.5",
+    "org/slf4j/slf4j-api/1.7.36",
+    "org/scala-lang/scala-library/2.13.15",
+    "org/apache/kafka/kafka-server-common/3.9.1",
+    "com/yammer/metrics/metrics-core/2.2.0",
+    "net/sf/jopt-simple/jopt-simple/5.0.4",
+    "com/fasterxml/jackson/core/jackson-databind/2.16.2",
+    "com/fasterxml/jackson/core/jackson-core/2.16.2",
+    "com/fasterxml/jackson/core/jackson-annotations/2.16.2",
+    "org/pcollections/pcollections/4.0.1",
+    "org/apache/kafka/kafka-group-coordinator-api/3.9.1",
+    "org/apache/kafka/kafka-group-coordinator/3.9.1",
+    "org/apache/kafka/kafka-metadata/3.9.1",
+    "org/apache/kafka/kafka-raft/3.9.1",
+    "com/fasterxml/jackson/datatype/jackson-datatype-jdk8/2.16.2",
+    "org/apache/kafka/kafka-storage/3.9.1",
+    "org/apache/kafka/kafka-storage-api/3.9.1",
+    "org/apache/kafka/kafka-transaction-coordinator/3.9.1",
+    "com/github/ben-manes/caffeine/caffeine/2.9.3",
+    "org/apache/kafka/kafka-tools-api/3.9.1",
+    "org/apache/kafka/kafka-server/3.9.1",
+    "net/sourceforge/argparse4j/argparse4j/0.7.0",
+    "com/fasterxml/jackson/module/jackson-module-scala_2.13/2.16.2",
+    "com/fasterxml/jackson/dataformat/jackson-dataformat-csv/2.16.2",
+    "org/bitbucket/b_c/jose4j/0.9.4",
+    "org/scala-lang/modules/scala-collection-compat_2.13/2.10.0",
+    "org/scala-lang/modules/scala-java8-compat_2.13/1.0.2",
+    "org/scala-lang/scala-reflect/2.13.15",
+    "com/typesafe/scala-logging/scala-logging_2.13/3.9.5",
+    "ch/qos/reload4j/reload4j/1.2.25",
+    "org/slf4j/slf4j-reload4j/1.7.36",
+    "commons-validator/commons-validator/1.7",
+    "org/apache/zookeeper/zookeeper/3.8.4",
+    "org/apache/zookeeper/zookeeper-jute/3.8.4",
+)
+JARS = {"hadoop": HADOOP, "spark-s3a": S3A, "kafka": KAFKA}
 
 
 def install_jars(folder: Path, artifacts: Iterable[str]) -> None:

@@ -43,7 +43,7 @@ GROUPS = (
 
 TESTS = Path(__file__).parent
 NOTHING_LOST = {
-    "chaos", "crash", "model", "sim",
+    "chaos", "crash", "model", "sim", "stores/test_kafka_topics.py",
     "demos/test_collision.py", "demos/test_main_job.py",
     "interop/test_interop_beside_services.py", "interop/test_interop_concurrent.py",
     "interop/test_interop_curator.py", "interop/test_interop_ensemble.py",

@@ -35,6 +35,7 @@ NO_OPTIONS = {
     "mainstem.resized": "a key of a commit's metadata",
     "mainstem.rolled.back.completion": "a key of a rollback's metadata",
     "mainstem.stream.guard": "a key of a commit's metadata",
+    "mainstem.stream.positions": "a key of a commit's metadata",
     "mainstem.writer": "a key of Avro files",
     "mainstem.zookeeper": "a logger",
 }

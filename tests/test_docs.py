@@ -28,7 +28,9 @@ def _documented() -> list[str]:
     return [name for text in texts for name in re.findall(r"^::: ([\w.]+)$", text, re.MULTILINE)]
 
 
-@pytest.mark.parametrize("package", ["mainstem", "mainstem.spark", "mainstem.flink", "mainstem.aio"])
+@pytest.mark.parametrize(
+    "package", ["mainstem", "mainstem.spark", "mainstem.flink", "mainstem.aio", "mainstem.polars"]
+)
 def test_every_public_name_is_in_the_reference_once(package: str) -> None:
     names = importlib.import_module(package).__all__
     documented = _documented()

@@ -21,7 +21,7 @@ from mainstem import errors
 PUBLIC = {
     "create_table", "open_table", "Table", "Transaction", "Outcome", "StreamGuard",
     "MainstemError", "Invalid", "Unsupported", "CorruptTable", "LockUnavailable", "Unavailable",
-    "LeaseLost", "RolledBack", "OutcomeUnknown", "TableExists", "TableReplaced",
+    "LeaseLost", "RolledBack", "OutcomeUnknown", "TableExists", "TableReplaced", "ValidationFailed",
 }  # fmt: skip
 HEAVY = {
     "numpy", "pyarrow", "fastavro", "pandas", "pyspark", "greenlet", "kazoo", "asyncio",

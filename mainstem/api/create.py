@@ -14,7 +14,7 @@ from mainstem.api.neighbours import refuse_neighbours
 from mainstem.api.real_seams import as_text, check_writable, real_seams
 from mainstem.api.table import Table
 from mainstem.errors import Invalid, MainstemError, TableExists, Unavailable, Unsupported
-from mainstem.layout.key_index import key_index
+from mainstem.layout.key_index import key_index, table_index
 from mainstem.layout.properties import (
     FIELD_PREFIXED,
     FOR_JAVA,
@@ -61,6 +61,8 @@ from mainstem.options.tables import (
     AUTO_UPGRADE,
     CREATE_SCHEMA,
     DATABASE_NAME,
+    DELETE_FIELD,
+    DELETE_MARKER,
     DROP_PARTITION_COLUMNS,
     EXCLUSIVE,
     HISTORY_PATH,
@@ -120,7 +122,7 @@ def create_table(
     path: Place,
     schema: pa.Schema,
     *,
-    record_key: Sequence[str] | str,
+    record_key: Sequence[str] | str = (),
     ordering: Sequence[str] | str = (),
     partition_by: Sequence[str] | str = (),
     buckets: int | None = None,
@@ -131,6 +133,8 @@ def create_table(
 ) -> Table:
     """Create a merge-on-read table with a simple bucket index, ready for non-blocking writers.
 
+    Without ``record_key`` writers make keys up (Hudi's ``AutoRecordGenWrapperKeyGenerator``): such a table
+    has no buckets, rows are inserted, and updated or deleted by the key that a query shows of them.
     ``ordering`` fields make it EVENT_TIME_ORDERING unless ``hoodie.record.merge.mode`` says otherwise;
     without them it is COMMIT_TIME_ORDERING. ``buckets`` is per partition; ``resize`` changes it (Hudi's Java
     default, 256, if neither it nor ``hoodie.bucket.index.num.buckets`` is given). Instants are in UTC.
@@ -233,8 +237,8 @@ def _check_fields(
 ) -> None:
     import pyarrow as pa
 
-    if not keys:
-        raise Invalid("record_key is empty: a bucket-indexed table needs a key", table=local)
+    from mainstem.formats.avro_schema import KAFKA_FIELDS
+
     columns = [part.partition(":")[0] for part in parts]
     for role, names in (("record_key", keys), ("ordering", order), ("partition_by", columns)):
         for field in names:
@@ -249,7 +253,8 @@ def _check_fields(
                 )
         if len(set(names)) != len(names):
             raise Invalid(f"{role} names a column twice: {names}", table=local)
-    reserved = [n for n in schema.names if n.startswith("_hoodie_") and n != "_hoodie_is_deleted"]
+    ours = ("_hoodie_is_deleted", *KAFKA_FIELDS)
+    reserved = [n for n in schema.names if n.startswith("_hoodie_") and n not in ours]
     if reserved:
         raise Invalid(f"columns {reserved} are reserved by Hudi; leave them out", table=local)
 
@@ -275,7 +280,7 @@ def new_properties(
             raise Invalid(f"{key} cannot be chosen; it is set by create_table", table=local)
     title = name or given.get(TABLE_NAME) or os.path.basename(local.rstrip("/")) or "table"
     mode = modes.merge_mode(given, order)
-    placing = _placing(given, buckets, version, local)
+    placing = _placing(given, buckets, version, local, keys)
     fixed = BUCKETS in placing and not uses_rings(placing)
     times = time_options(given)
     if times and not (TIME_ZONE in times or TIME_OUTPUT_ZONE in times):
@@ -290,6 +295,9 @@ def new_properties(
         or (uses_rings(placing) and k in (*OF_RINGS, MAX_FILE))
         or k in (EXCLUSIVE, DATABASE_NAME, POPULATE_META_FIELDS, SORT_COLUMNS, LAYOUT_STRATEGY)
     }
+    for option in (DELETE_FIELD, DELETE_MARKER):  # under the names that Hudi keeps them by
+        if option in given:
+            kept[option.aliases[0] if version > 8 else option] = given[option]
     raw: dict[str, str] = {
         ARCHIVE_FOLDER: "archived",
         DROP_PARTITION_COLUMNS: "false",
@@ -318,7 +326,7 @@ def new_properties(
         TABLE_VERSION: str(version),
         INITIAL_VERSION: str(version),
         LAYOUT_VERSION: "2",
-        RECORD_KEY_FIELDS: ",".join(keys),
+        **({RECORD_KEY_FIELDS: ",".join(keys)} if keys else {}),
         MERGE_MODE: mode,
         TIMEZONE: "UTC",
         **placing,
@@ -337,9 +345,19 @@ def new_properties(
     return raw
 
 
-def _placing(given: Mapping[str, str], buckets: int | None, version: int, local: str) -> dict[str, str]:
+def _placing(
+    given: Mapping[str, str], buckets: int | None, version: int, local: str, keys: list[str]
+) -> dict[str, str]:
     """How a new table's rows find their file groups: its buckets, or another index."""
-    index = key_index(given)
+    about_buckets = (BUCKETS, BUCKET_ENGINE, HASH_FIELD, BUCKET_EXPRESSIONS)
+    index = key_index(given) if keys else table_index(given)
+    told = [option for option in about_buckets if option in given]
+    if not keys and (index is None or buckets is not None or told):
+        raise Invalid(
+            "buckets need a record key, which tells the bucket of a row: name its columns, or leave"
+            f" {', '.join(told) or ('buckets' if index is not None else INDEX_TYPE)} out",
+            table=local,
+        )
     if index is None:
         count = BUCKETS.read(given if buckets is None else {BUCKETS: str(buckets)})
         engine = BUCKET_ENGINE.read(given)
@@ -354,8 +372,7 @@ def _placing(given: Mapping[str, str], buckets: int | None, version: int, local:
         if rules:
             placing |= {BUCKET_EXPRESSIONS: rules, BUCKET_RULE: BUCKET_RULE.read(given)}
         return placing
-    about_buckets = (BUCKETS, BUCKET_ENGINE, HASH_FIELD, BUCKET_EXPRESSIONS)
-    if buckets is not None or any(option in given for option in about_buckets):
+    if buckets is not None or told:
         raise Invalid(
             f"{INDEX_TYPE}={index.kind} and options of buckets exclude each other: drop one of them",
             table=local,

@@ -15,10 +15,12 @@ from types import MappingProxyType
 from mainstem.errors import Invalid, Unsupported
 from mainstem.layout.key_generator import named_kind
 from mainstem.options import INDEX_KEYS, METADATA, OWN_KEYS, families
+from mainstem.options.catalogs import SYNC_OPTIONS
 from mainstem.options.declaration import Option, every_option
 from mainstem.options.engines import OPERATION
 from mainstem.options.locks import PROVIDER, TABLE_BASE
 from mainstem.options.metadata import INDEX_SWITCHES
+from mainstem.options.metrics import METRICS_OPTIONS
 from mainstem.options.placing import (
     CONSISTENT_TIMESTAMP,
     ENCODING_VALIDATION,
@@ -52,6 +54,7 @@ from mainstem.options.writing import (
     SET_NULL,
     SKEW_MS,
     SMALL_FILE,
+    VALIDATOR_OPTIONS,
 )
 from mainstem.storage.backends import Place, location_of
 from mainstem.storage.location import Location
@@ -74,7 +77,7 @@ _PASSED = frozenset(
     (
         DATA_SKIPPING, CONCURRENCY, *FAILED_WRITES.names, LOG_MAX, BLOCK_FORMAT, SET_NULL, RECONCILE,
         KEY_ENCODING, NEW_ENCODING, ENCODING_VALIDATION, SMALL_FILE, LOG_RATIO, *LAYOUT_OPTIONS, *OF_RINGS,
-        *KEY_MOVES, *CALLBACK_OPTIONS,
+        *KEY_MOVES, *CALLBACK_OPTIONS, *VALIDATOR_OPTIONS, *METRICS_OPTIONS, *SYNC_OPTIONS,
     )
 )  # fmt: skip
 _INDEXES = (METADATA, *INDEX_SWITCHES, *INDEX_KEYS)

@@ -26,6 +26,7 @@ from mainstem.indexing.status import BUILDING, PLANNED, READY
 from mainstem.layout.key_index import key_index
 from mainstem.layout.properties import TableConfig, load_config
 from mainstem.options import METADATA, flag
+from mainstem.options.engines import OPERATION
 from mainstem.options.metadata import INDEX_SWITCHES
 from mainstem.options.placing import (
     BUCKET_ENGINE,
@@ -59,7 +60,7 @@ from mainstem.storage import paths
 from mainstem.storage.backends import is_local, storage_of
 from mainstem.storage.location import Location
 from mainstem.storage.swaps import has_swaps, swappable
-from mainstem.writers.write_spec import DELETE, DELETE_PARTITION
+from mainstem.writers.write_spec import BULK_INSERT, DELETE, DELETE_PARTITION, INSERT
 
 _ARGUMENTS = (RECORD_KEY_FIELDS, ORDERING_FIELDS, PARTITION_FIELDS, BUCKETS, TABLE_NAME, TABLE_VERSION,
               TABLE_TYPE)  # fmt: skip
@@ -214,12 +215,15 @@ def _create(options: Wanted, schema: pa.Schema) -> Table | None:
             f"there is no table at {options.location.base}: nothing can be deleted from it",
             table=options.location.base,
         )
-    needed = ((RECORD_KEY_OPTION, RECORD_KEY_FIELDS), (TABLE_NAME, TABLE_NAME))
+    needed = [(RECORD_KEY_OPTION, RECORD_KEY_FIELDS), (TABLE_NAME, TABLE_NAME)]
+    if options.operation in (INSERT, BULK_INSERT):
+        del needed[0]  # keys are made up
     missing = [name for name, key in needed if not wanted.get(key)]
     if missing:
         raise Invalid(
             f"there is no table at {options.location.base}; to create one, give {' and '.join(missing)}"
-            f" (with {ORDERING_OPTION}, {PARTITION_OPTION} and {BUCKETS} as needed)",
+            f" (with {ORDERING_OPTION}, {PARTITION_OPTION} and {BUCKETS} as needed)"
+            + (f"; or {OPERATION}={INSERT}, and keys are made up" if RECORD_KEY_OPTION in missing else ""),
             table=options.location.base,
         )
     if wanted.get(TABLE_TYPE, "MERGE_ON_READ").upper() != "MERGE_ON_READ":

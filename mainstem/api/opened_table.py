@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mainstem.api.real_seams import check_writable, fence_of, needs_no_lock, note_lock, usual_services
-from mainstem.errors import Invalid, MainstemError, TableReplaced, Unavailable, Unsupported
+from mainstem.errors import Invalid, MainstemError, TableReplaced, Unavailable, Unsupported, naming
 from mainstem.layout.properties import TableConfig, load_config
 from mainstem.metadata.metadata_partitions import has_metadata
 from mainstem.options import DATA_SKIPPING, METADATA, WriterOptions
+from mainstem.options.catalogs import HIVE_SYNC, META_SYNC
 from mainstem.options.placing import (
     BUCKETS,
     INDEX_TYPE,
@@ -38,7 +40,7 @@ from mainstem.options.tables import (
     TABLE_VERSION,
     TABLE_VERSION_OPTION,
 )
-from mainstem.options.writing import CALLBACK_ON
+from mainstem.options.writing import CALLBACK_ON, VALIDATORS
 from mainstem.publish.table_identity import check_table, note_identity
 from mainstem.storage import paths
 from mainstem.truetime.seams import Seams
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from mainstem.services.runner import Result
     from mainstem.timeline.active import ActiveTimeline
     from mainstem.writers.context import WriterContext
+    from mainstem.writers.stream_positions import Positions
 
     AfterCommit = Callable[[ActiveTimeline], None]
 
@@ -94,6 +97,7 @@ class OpenedTable:
             ctx = self._opened_for_writing(self.config.completed_by(self.given))
             self._arrange_services(ctx)
             self._arrange_callback(ctx)
+            self._arrange_validators(ctx)
             self._writer = ctx
         return self._writer
 
@@ -103,10 +107,22 @@ class OpenedTable:
 
         return self._opened_for_writing(without(self.config.completed_by(self.given)))
 
+    def stream_positions(self, source: str) -> Positions:
+        """Where a stream that is guarded by its offsets stands (``writers.stream_positions``).
+
+        Raises ``CorruptTable`` for a damaged commit or archive, ``Unavailable``.
+        """
+        ctx = self.writer_context()
+        with naming(self.path, "the positions of a stream cannot be read", "try again"):
+            ctx.check_same_table()
+            timeline = ctx.timeline()
+            ctx.guards.positions.prepare(source, timeline)
+            return ctx.guards.positions.newest(source, timeline)
+
     def _opened_for_writing(self, config: TableConfig) -> WriterContext:
         from mainstem.formats.base_file import BaseFileFormat
         from mainstem.layout.foreign_tables import check_buckets, check_key_index
-        from mainstem.layout.key_index import key_index
+        from mainstem.layout.key_index import table_index
         from mainstem.merge.rules import merge_rules
         from mainstem.writers.context import open_context
 
@@ -118,7 +134,7 @@ class OpenedTable:
             self._check_agreement()
             check_writable(self.seams)
             check_table(self.seams.storage, self.identity)
-            index = key_index({**config.raw, **self.given})
+            index = table_index({**config.raw, **self.given})
             told: Mapping[str, str] = {}
             if index is None:
                 told = check_buckets(self.seams.storage, config)
@@ -229,6 +245,21 @@ class OpenedTable:
             from mainstem.writers.commit_callback import CommitCallback
 
             ctx.told = CommitCallback.of(self.seams.storage, properties, ctx.config.name)
+        if META_SYNC.read(ctx.given) or HIVE_SYNC.read(ctx.given):
+            from mainstem.catalogs.sync_after_commit import SyncAfterCommit
+
+            given = dict(ctx.given)
+            ctx.told = SyncAfterCommit.of(self.seams.storage, self.config, given, ctx.written_base, ctx.told)
+
+    def _arrange_validators(self, ctx: WriterContext) -> None:
+        """Make commits of this process pass the validators that the options name."""
+        properties = {**ctx.config.raw, **ctx.given}
+        if VALIDATORS.read(properties):
+            from mainstem.services.pre_commit import Validators
+
+            found = Validators.of(properties, self.path)
+            if found is not None:
+                ctx.validate = partial(found, self.seams.storage, ctx.config)
 
     def _arrange_services(self, ctx: WriterContext) -> None:
         """Make commits run or wake the services that the options ask for (``services.service_switches``), and

@@ -14,14 +14,15 @@ from mainstem.api.write_request import write_spec
 from mainstem.errors import Invalid, MainstemError, Unavailable, naming
 from mainstem.layout.properties import TableConfig, load_config
 from mainstem.options.locks import AUTH as ZOOKEEPER_AUTH
+from mainstem.options.metrics import METRICS
 from mainstem.options.writing import CLOCK_OFFSET
 from mainstem.publish.table_identity import known_identity
+from mainstem.storage import paths
 from mainstem.storage.backends import Place, location_of, reopens, storage_of
 from mainstem.storage.store_options import split
 from mainstem.truetime.seams import Seams
 
 # A write that others' inserts forestall at the last moment is done again so often.
-_TAKEN_MAX = 10
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
     import pyarrow.dataset as ds
 
+    from mainstem.catalogs.protocol import Catalogued
     from mainstem.doctor.activity import Activity
     from mainstem.doctor.finding import Finding
     from mainstem.indexing.differences import MetadataReport
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from mainstem.services.restoring import Restored
     from mainstem.services.runner import ServiceRun
     from mainstem.services.savepoints import Savepoint
+    from mainstem.storage.protocol import Storage
     from mainstem.timeline.instant import Instant
     from mainstem.vectors.index.lifecycle import Refreshed
     from mainstem.vectors.search.explanation import SearchExplanation
@@ -58,6 +61,7 @@ if TYPE_CHECKING:
     from mainstem.writers.rollback import RolledBackInstant
     from mainstem.writers.rows_in import Rows
     from mainstem.writers.stream_guard import StreamGuard
+    from mainstem.writers.stream_positions import StreamPositions
     from mainstem.writers.transaction import Transaction
     from mainstem.writers.write_spec import WriteSpec
 
@@ -166,6 +170,17 @@ class Table:
 
         return file_slices(self.opened.seams.storage)
 
+    def files(self) -> pa.Table:
+        """Every data file that is there: a row with its file group, slice, size, instant and what it is for.
+
+        ``state``: ``current`` (a query reads it), ``older`` (of a slice before the newest: time travel reads
+        it until a clean), ``replaced``, ``pending`` (its instant is not completed) or ``unused`` (no instant
+        shows it). See docs/reading.md for the columns. Lists every partition once.
+        """
+        from mainstem.readers.planning.table_files import table_files
+
+        return table_files(self.opened.seams.storage)
+
     # -- reading ---------------------------------------------------------------------------------
 
     def scan(
@@ -268,16 +283,21 @@ class Table:
             self.rollback_failed_writes()
             self.services.run(progress=progress)
         seams = self.opened.seams
-        lock: str | MainstemError
-        try:
-            lock = seams.lock.identity
-        except MainstemError as error:
-            lock = error
         now = load_config(seams.storage)
-        return examine(seams.storage, now, self.opened.given, seams.clock, lock, lambda: self.cautions)
+        return examine(
+            seams.storage, now, self.opened.given, seams.clock, self._lock(), lambda: self.cautions
+        )
+
+    def _lock(self) -> str | MainstemError:
+        """Which lock this process would take, or why it cannot."""
+        try:
+            return self.opened.seams.lock.identity
+        except MainstemError as error:
+            return error
 
     def activity(self, window_s: float = 60.0) -> Activity:
-        """Who committed how much within the last ``window_s`` seconds, what is under way, what is due.
+        """Who committed how much within the last ``window_s`` seconds, what is under way and what is due, who
+        holds the table's lock and who waits for it.
 
         Nothing is written; it reads the timeline, not the files. Raises what ``history`` raises.
         """
@@ -286,7 +306,8 @@ class Table:
 
         seams = self.opened.seams
         now = load_config(seams.storage)
-        return activity(ExaminedTable(seams.storage, now, self.opened.given, seams.clock), window_s)
+        looked_at = ExaminedTable(seams.storage, now, self.opened.given, seams.clock, self._lock())
+        return activity(looked_at, window_s)
 
     def explain_row(
         self,
@@ -303,15 +324,16 @@ class Table:
         is told, too; files that cannot be read are told as such. See docs/reading.md.
         """
         from mainstem.readers.queries.explain_row import explain_row
+        from mainstem.vectors.search.row_entries import with_vector_entries
 
-        return explain_row(
-            self.opened.seams.storage,
-            key,
-            partition=partition,
-            as_of=as_of,
-            damaged=self.opened.damaged,
-            use=self.opened.use,
-        )
+        storage, damaged, use = self.opened.seams.storage, self.opened.damaged, self.opened.use
+
+        def explained() -> RowExplanation:
+            return explain_row(storage, key, partition=partition, as_of=as_of, damaged=damaged, use=use)
+
+        if as_of is not None:  # indexes are told as they are now
+            return explained()
+        return with_vector_entries(storage, explained, damaged=damaged, use=use)
 
     def history(
         self,
@@ -322,19 +344,22 @@ class Table:
         writer: str | None = None,
         partition: str | None = None,
         keys: str | tuple[str, str] | None = None,
+        limit: int | None = None,
     ) -> pa.Table:
         """Who wrote what, and when: a row for each instant, active or archived, by completion time.
 
         ``after``, ``until``: completion times (``after < completion <= until``); pending instants come last,
         unless ``until`` is given. ``writer``: the ``hoodie.mainstem.writer.name`` of a write. ``keys``: a
         record key, or the first and the last of a range: writes whose files hold some, with their number in
-        ``keys``, which is null where those files are gone. See docs/reading.md for the columns.
+        ``keys``, which is null where those files are gone. ``limit``: only the newest so many. See
+        docs/reading.md for the columns. Raises ``CorruptTable`` for damaged metadata; with
+        ``mainstem.read.damaged=skip`` the column ``damage`` tells of it.
         """
         from mainstem.readers.queries.table_history import table_history
 
         return table_history(
             self.opened.seams.storage, after=after, until=until, actions=actions, writer=writer,
-            partition=partition, keys=keys,
+            partition=partition, keys=keys, limit=limit, damaged=self.opened.damaged,
         )  # fmt: skip
 
     # -- writing ---------------------------------------------------------------------------------
@@ -343,24 +368,26 @@ class Table:
         self,
         operation: str = "upsert",
         *,
-        guard: StreamGuard | None = None,
+        guard: StreamGuard | StreamPositions | None = None,
         extra_metadata: Mapping[str, str] | None = None,
+        at_once: bool = False,
     ) -> Transaction:
         """Begin a transaction: ``upsert``, ``insert``, ``bulk_insert``, ``delete``, ``update_columns``,
         ``insert_overwrite``, ``insert_overwrite_table`` or ``delete_partition`` (see the methods of these
         names).
 
-        ``guard`` makes it exactly-once per micro-batch. Raises ``Unsupported``/``Invalid`` when the
+        ``guard`` makes it exactly-once per micro-batch. ``at_once``: there will be one ``write`` of rows in
+        memory, and ``commit``. Raises ``Unsupported``/``Invalid`` when the
         table or the operation cannot be written safely.
         """
         from mainstem.writers.outcome import check_operation
 
-        return self._begin(check_operation(operation), guard, extra_metadata)
+        return self._begin(check_operation(operation), guard, extra_metadata, at_once=at_once)
 
     def _begin(
         self,
         operation: str,
-        guard: StreamGuard | None = None,
+        guard: StreamGuard | StreamPositions | None = None,
         extra_metadata: Mapping[str, str] | None = None,
         *,
         at_once: bool = False,
@@ -384,7 +411,7 @@ class Table:
         self,
         spec: WriteSpec,
         *,
-        guard: StreamGuard | None = None,
+        guard: StreamGuard | StreamPositions | None = None,
         extra_metadata: Mapping[str, str] | None = None,
     ) -> Transaction:
         """Take over a transaction that another process began and detached (``Transaction.detach``)."""
@@ -427,7 +454,9 @@ class Table:
         """Write full rows as log blocks, like ``upsert``; the timeline calls it INSERT.
 
         Under non-blocking concurrency control Hudi's ``insert`` goes to log files too (HUDI-8328): a
-        key that is there already is updated by the table's merge rules, never doubled (HUDI-7227).
+        key that is there already is updated by the table's merge rules, never doubled (HUDI-7227). On a
+        table without record key each row gets a key of its own, so rows that are inserted twice are there
+        twice.
         """
         return self._write_once("insert", rows)
 
@@ -505,7 +534,6 @@ class Table:
         """``check``: called for each batch of a stream, and before the commit; if it raises, nothing is
         committed."""
         from mainstem.writers.outcome import EMPTY, INSERT_OVERWRITE_TABLE, Outcome, check_operation
-        from mainstem.writers.placed_rows import KeyTaken
         from mainstem.writers.rows_in import RowStream, rows_in
 
         name = check_operation(operation)
@@ -520,17 +548,10 @@ class Table:
             raise
         if not isinstance(given, RowStream) and given.num_rows == 0 and name != INSERT_OVERWRITE_TABLE:
             return Outcome(EMPTY)
-        whole, left = not isinstance(given, RowStream), _TAKEN_MAX
-        while True:
-            try:
-                with self._begin(name, at_once=whole) as txn:
-                    txn.write(given)
-                    check()
-                    return txn.commit()
-            except KeyTaken:  # a stream cannot be read again
-                left -= 1
-                if not (whole and left):
-                    raise
+        with self._begin(name, at_once=not isinstance(given, RowStream)) as txn:
+            txn.write(given)
+            check()
+            return txn.commit()
 
     # -- for engines -------------------------------------------------------------------------------
 
@@ -735,9 +756,12 @@ def open_table(
     path: Place,
     properties: Mapping[str, object] | None = None,
     *,
+    catalog: Catalogued | str | None = None,
     clock_offset_ms: int | None = None,
 ) -> Table:
     """Open an existing table for reading and writing.
+
+    ``catalog``: ``path`` is a name in it (``"db.trips"``); a catalog of ``open_catalog``, or what that opens.
 
     ``properties`` are ``hoodie.*`` options of this process, by the rule of the Spark sink: unknown ones are
     refused, those without effect warned about, options of services checked whether or not one runs.
@@ -747,8 +771,18 @@ def open_table(
     of_store, given = split(as_text(properties))
     if clock_offset_ms is not None:
         given[CLOCK_OFFSET] = str(clock_offset_ms)
+    named = None
+    if catalog is not None:
+        from mainstem.catalogs.known import gone, located, store_of
+
+        named = store_of(catalog, of_store) if isinstance(catalog, str) else catalog.store
+        if not isinstance(path, str):
+            raise Invalid(f"open_table({path!r}, catalog=...): expected a name such as 'db.trips'")
+        name, path = path, located(named, path)
     location = location_of(path, options=of_store)
     storage = storage_of(location)
+    if named is not None and not _is_table(storage):
+        raise gone(named, name, location)
     with naming(location.base, "the table cannot be opened", "check the place and the credentials"):
         identity = known_identity(storage)  # before the properties: of an older table it would be missed
         config = load_config(storage)
@@ -757,4 +791,13 @@ def open_table(
         from mainstem.api.given_options import check_given
 
         check_given(given, config.raw)
+    if METRICS in given:
+        from mainstem.telemetry.reporters import report
+
+        report(given, location.base)
     return Table(real_seams(location, config, given), config, given, identity)
+
+
+def _is_table(storage: Storage) -> bool:
+    with naming(storage.base, "the table cannot be opened", "check the place and the credentials"):
+        return any(storage.stat(path) is not None for path in (paths.PROPERTIES, paths.PROPERTIES_BACKUP))

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TextIO
 
+from mainstem.cli.progress_shown import shown_progress
 from mainstem.cli.row_output import plain, print_json
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ def add_doctor_command(
 def _doctor(options: argparse.Namespace, out: TextIO) -> int:
     from mainstem.doctor.finding import NOTE
 
-    found = options.open_table(options).doctor(fix=options.fix)
+    table = options.open_table(options)
+    found = table.doctor(fix=options.fix, progress=shown_progress(table))
     wrong = [one for one in found if one.severity != NOTE]
     told = wrong if options.quiet else found
     if options.json:

@@ -37,18 +37,18 @@ def add_emptying_commands(
 def _delete_partition(options: argparse.Namespace, out: TextIO) -> None:
     table: Table = options.open(options)
     names = dict.fromkeys(options.partitions)
-    _ask(options, f"delete all rows of {', '.join(names)} in {table.path}")
+    ask(options, f"delete all rows of {', '.join(names)} in {table.path}")
     _tell(options, out, table.delete_partition(*names), ", ".join(names))
 
 
 def _truncate(options: argparse.Namespace, out: TextIO) -> None:
     table: Table = options.open(options)
-    _ask(options, f"delete all rows of {table.path}")
+    ask(options, f"delete all rows of {table.path}")
     _tell(options, out, table.truncate(), "the table")
 
 
-def _ask(options: argparse.Namespace, what: str) -> None:
-    """Raises ``Invalid`` unless it is wanted."""
+def ask(options: argparse.Namespace, what: str) -> None:
+    """Asks, unless there is ``--yes``. Raises ``Invalid`` unless it is wanted."""
     if options.yes:
         return
     if not sys.stdin.isatty():

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
-from mainstem.cli.rounds import ProgressLine
+from mainstem.cli.progress_shown import shown_progress
 from mainstem.cli.services import tell
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def _create(options: argparse.Namespace, out: TextIO) -> None:
     table = options.open(options)
     columns = [name.strip() for name in (options.columns or "").split(",") if name.strip()]
     made = table.create_index(
-        options.kind, columns, name=options.name, options=dict(options.set), progress=ProgressLine(table)
+        options.kind, columns, name=options.name, options=dict(options.set), progress=shown_progress(table)
     )
     tell(options, out, [made], "")
 
@@ -72,12 +72,12 @@ def _setting(text: str) -> tuple[str, str]:
 
 def _refresh(options: argparse.Namespace, out: TextIO) -> None:
     table = options.open(options)
-    tell(options, out, [table.refresh_index(options.name, progress=ProgressLine(table))], "")
+    tell(options, out, [table.refresh_index(options.name, progress=shown_progress(table))], "")
 
 
 def _rebuild(options: argparse.Namespace, out: TextIO) -> None:
     table = options.open(options)
-    line = ProgressLine(table)
+    line = shown_progress(table)
     done = [table.reindex(options.name, progress=line)] if options.name else table.reindex_all(progress=line)
     tell(options, out, done, "no indexes")
 

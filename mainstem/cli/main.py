@@ -7,7 +7,9 @@
     mainstem search PATH COLUMN the rows whose vectors are nearest to one
     mainstem explain PATH       every version of a row that is still there, and which one a query shows
     mainstem top PATH           who writes, how fast, what is under way, what is due; or --once
+    mainstem metrics PATH...    the same for Prometheus, served or --once
     mainstem doctor PATH        what is wrong with a table and its writers; --fix mends what is safe
+    mainstem ui PATH...         all of that in the browser, live; read-only
     mainstem properties PATH    hoodie.properties
     mainstem delete-partition PATH PARTITION...  delete all rows of partitions, beside running writers
     mainstem truncate PATH      delete all rows; the table and its history stay
@@ -16,7 +18,10 @@
     mainstem cluster PATH       the same, with rows in an order; without buckets, put small files together
     mainstem resize PATH --buckets N  another number of buckets per partition, beside running writers
     mainstem services PATH      all table services, whatever is due, every 30 s or --once
+    mainstem ingest PATH        a Kafka topic, or a folder's files, into a table, exactly once
     mainstem flink-commit PATH  commit what completed checkpoints of Flink jobs wrote
+    mainstem catalog tables CATALOG DATABASE  tables by name: databases, show, register, refresh, drop
+    mainstem sync PATH          register a table in a catalog by Hudi's options
     mainstem index list PATH    the table's indexes; create, rebuild and drop them while writers run
     mainstem metadata validate PATH  compare the metadata table with the data
 
@@ -39,16 +44,21 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 import mainstem
+from mainstem.cli.catalog_commands import add_catalog_commands, add_sync_command
 from mainstem.cli.doctor import add_doctor_command
 from mainstem.cli.emptying import add_emptying_commands
 from mainstem.cli.explained_rows import add_explain_command, add_history_command
 from mainstem.cli.flink_commit import add_flink_command
 from mainstem.cli.index import add_index_commands
+from mainstem.cli.ingest import add_ingest_command
 from mainstem.cli.metadata import add_metadata_commands
+from mainstem.cli.progress_shown import shown_progress
 from mainstem.cli.row_output import FORMATS, plain, print_json, print_table, write_rows
 from mainstem.cli.search import add_search_command
+from mainstem.cli.serve_metrics import add_metrics_command
 from mainstem.cli.services import add_service_commands
 from mainstem.cli.top import add_top_command
+from mainstem.cli.web_page import add_page_command
 from mainstem.errors import (
     LeaseLost,
     LockUnavailable,
@@ -147,11 +157,18 @@ def _parser() -> argparse.ArgumentParser:
     add_explain_command(add, _open)
     add_history_command(add, _open)
     add_top_command(add, _open)
+    add_metrics_command(add, _open)
     add_doctor_command(add, _open)
+    add_page_command(add)
     add("properties", _properties, "show hoodie.properties")
     add_emptying_commands(add, _open)
     add_service_commands(add, _open)
     add_flink_command(add, _open)
+    add_ingest_command(add)
+    add_sync_command(add)
+    about = "tables by name: in a folder, a Hive Metastore or AWS Glue"
+    catalog = commands.add_parser("catalog", help=about, description=about[0].upper() + about[1:] + ".")
+    add_catalog_commands(catalog.add_subparsers(metavar="ACTION", required=True), _add_common)
     about = "see, build and drop the table's indexes"
     index = commands.add_parser("index", help=about, description=about[0].upper() + about[1:] + ".")
     add_index_commands(_adder(index.add_subparsers(metavar="ACTION", required=True)), _open)
@@ -166,17 +183,24 @@ def _adder(commands: Any) -> Callable[[str, Callable[..., None], str], argparse.
 
     def add(name: str, command: Callable[..., None], text: str) -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-        sub.add_argument("path", metavar="PATH", help="base path of the table")
-        sub.add_argument("--json", action="store_true", help="one JSON object per line")
+        sub.add_argument("path", metavar="PATH", help="base path of the table, or its name with --catalog")
         sub.add_argument(
-            "-o", "--option", action="append", default=[], type=_option, metavar="KEY=VALUE",
-            help="a property on top of the table's own, for instance"
-            f" {LOCAL_ZONE}=UTC; may be repeated",
-        )  # fmt: skip
+            "--catalog", metavar="CATALOG", help="where PATH is a name: thrift://..., glue:, a folder"
+        )
+        _add_common(sub)
         sub.set_defaults(command=command)
         return sub
 
     return add
+
+
+def _add_common(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--json", action="store_true", help="one JSON object per line")
+    sub.add_argument(
+        "-o", "--option", action="append", default=[], type=_option, metavar="KEY=VALUE",
+        help="a property on top of the table's own, for instance"
+        f" {LOCAL_ZONE}=UTC; may be repeated",
+    )  # fmt: skip
 
 
 def _add_rows(sub: argparse.ArgumentParser) -> None:
@@ -225,7 +249,7 @@ def _count(text: str) -> int:
 
 
 def _open(options: argparse.Namespace) -> Table:
-    return mainstem.open_table(options.path, properties=dict(options.option))
+    return mainstem.open_table(options.path, properties=dict(options.option), catalog=options.catalog)
 
 
 # -- commands ------------------------------------------------------------------------------------
@@ -277,7 +301,7 @@ def _scan(options: argparse.Namespace, out: TextIO) -> None:
             mode=options.mode,
         )
 
-    _print_rows(plan, options, out)
+    _print_rows(table, plan, options, out)
 
 
 def _changes(options: argparse.Namespace, out: TextIO) -> None:
@@ -293,11 +317,14 @@ def _changes(options: argparse.Namespace, out: TextIO) -> None:
             deletes=options.deletes,
         )
 
-    _print_rows(plan, options, out)
+    _print_rows(table, plan, options, out)
 
 
 def _print_rows(
-    plan: Callable[[Sequence[str] | None, Any], ScanPlan], options: argparse.Namespace, out: TextIO
+    table: Table,
+    plan: Callable[[Sequence[str] | None, Any], ScanPlan],
+    options: argparse.Namespace,
+    out: TextIO,
 ) -> None:
     form = options.format or ("json" if options.json else "table")
     limit = options.limit if options.limit is not None else _TABLE_ROWS if form == "table" else 0
@@ -311,10 +338,12 @@ def _print_rows(
             filter = found if filter is None else filter & found
     scan = plan(options.columns, filter)
     if options.count:
-        rows = sum(batch.num_rows for batch in scan.to_batches())
+        rows = scan.count_rows(progress=shown_progress(table))
         out.write(f"{json.dumps({'rows': rows})}\n" if options.json else f"{rows}\n")
         return
-    write_rows(scan.to_batches(), scan.schema, form, limit, out, options.output)
+    quiet = options.output is None and out.isatty()  # a bar between rows would be in their way
+    batches = scan.to_batches(progress=None if quiet else shown_progress(table))
+    write_rows(batches, scan.schema, form, limit, out, options.output)
 
 
 def _properties(options: argparse.Namespace, out: TextIO) -> None:

@@ -15,17 +15,16 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, TextIO
 
+from mainstem.cli.progress_shown import shown_progress
 from mainstem.cli.row_output import plain, print_json
 from mainstem.errors import Unavailable
 from mainstem.services.service_switches import SERVICES
 
 if TYPE_CHECKING:
-    from mainstem.api.table import Table
     from mainstem.services.background import Background
     from mainstem.services.runner import ServiceRun
 
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_QUIET_MS = 2_000  # longer work reports its progress at this interval
 
 
 def add_rounds_command(
@@ -73,7 +72,7 @@ def _services(options: argparse.Namespace, out: TextIO) -> None:
         try:
             # Open the table in each round: its properties may change while this process runs.
             table = options.open(options)
-            how = replace(plan, progress=ProgressLine(table), stopping=stopping)
+            how = replace(plan, progress=shown_progress(table), stopping=stopping)
             runs = how.run(table.writer_context())
         except Unavailable as error:
             if options.once:
@@ -132,20 +131,3 @@ def ended_by_signals(rounds: Background) -> Iterator[None]:
     finally:
         for number, was in before.items():
             signal.signal(number, was)
-
-
-class ProgressLine:
-    """Prints the progress of long work on standard error."""
-
-    def __init__(self, table: Table) -> None:
-        self._now_ms = table.writer_context().seams.clock.monotonic_ms
-        self._what = ""
-        self._said_ms = 0.0
-
-    def __call__(self, what: str, done: int, total: int) -> None:
-        now = self._now_ms()
-        if what != self._what:
-            self._what, self._said_ms = what, now
-        if now - self._said_ms >= _QUIET_MS:
-            self._said_ms = now
-            print(f"mainstem: {plain(what)}: {done:,} of {total:,}", file=sys.stderr, flush=True)

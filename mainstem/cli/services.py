@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TextIO
 
-from mainstem.cli.rounds import ProgressLine, add_rounds_command
+from mainstem.cli.progress_shown import shown_progress
+from mainstem.cli.rounds import add_rounds_command
 from mainstem.cli.row_output import plain, print_json
 from mainstem.options.services import (
     ARCHIVE_MAX,
@@ -122,7 +123,7 @@ def _cluster(options: argparse.Namespace, out: TextIO) -> None:
     table = options.open(options)
     found = table.cluster(
         options.sort_columns, strategy=options.strategy, partitions=options.partition,
-        progress=ProgressLine(table),
+        progress=shown_progress(table),
     )  # fmt: skip
     if any(isinstance(one, Compaction) for one in found):
         _tell_compactions(options, out, [c for c in found if isinstance(c, Compaction)], nothing)
@@ -137,12 +138,12 @@ def _cluster(options: argparse.Namespace, out: TextIO) -> None:
 
 def _resize(options: argparse.Namespace, out: TextIO) -> None:
     table = options.open(options)
-    tell(options, out, [table.resize(options.buckets, progress=ProgressLine(table))], "")
+    tell(options, out, [table.resize(options.buckets, progress=shown_progress(table))], "")
 
 
 def _compact(options: argparse.Namespace, out: TextIO) -> None:
     table = options.open(options)
-    found = table.compact(if_due=options.if_due, progress=ProgressLine(table))
+    found = table.compact(if_due=options.if_due, progress=shown_progress(table))
     _tell_compactions(options, out, found, "nothing to compact")
 
 
@@ -164,7 +165,7 @@ def _tell_compactions(
 
 def _clean(options: argparse.Namespace, out: TextIO) -> None:
     table = options.open(options)
-    done = table.clean(if_due=options.if_due, progress=ProgressLine(table))
+    done = table.clean(if_due=options.if_due, progress=shown_progress(table))
     tell(options, out, done, "nothing to clean")
 
 

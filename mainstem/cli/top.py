@@ -64,6 +64,10 @@ def _print(found: Activity, path: str, out: TextIO) -> None:
         f"{plain(path)}: {commits} commits within {found.window_s:.0f} s, {len(found.pending)} instants under"
         f" way, {found.instants} active\n"
     )
+    if found.lock is not None and (found.lock.holder or found.lock.waiting):
+        since = "" if found.lock.since_s is None else f" for {found.lock.since_s:.1f} s"
+        holder, wait = plain(found.lock.holder or "free"), len(found.lock.waiting or ())
+        out.write(f"lock: {holder}{since}, {wait} wait\n")
     out.writelines(f"{plain(one.check)}: {plain(one.shown_by)}\n" for one in found.due)
     if found.writers:
         out.write("\n")

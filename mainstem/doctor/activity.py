@@ -10,7 +10,9 @@ import pyarrow.compute as pc
 from mainstem.doctor.examined_table import ExaminedTable
 from mainstem.doctor.finding import Finding
 from mainstem.doctor.timeline_findings import debts
+from mainstem.errors import MainstemError
 from mainstem.readers.queries.table_history import table_history
+from mainstem.truetime.locks.lock_state import LockState, lock_state
 
 _SUMS = [("requested", "count"), ("rows", "sum"), ("bytes", "sum"), ("completion", "max")]
 
@@ -41,14 +43,15 @@ class WorkUnderWay:
 
 @dataclass(frozen=True)
 class Activity:
-    """``writers`` by rows, ``pending`` work, the oldest first, what is ``due``, and how many ``instants`` are
-    active."""
+    """``writers`` by rows, ``pending`` work, the oldest first, what is ``due``, how many ``instants`` are
+    active, and who holds the table's ``lock`` (None if this process has none to tell)."""
 
     window_s: float
     writers: tuple[WriterActivity, ...]
     pending: tuple[WorkUnderWay, ...]
     due: tuple[Finding, ...]
     instants: int
+    lock: LockState | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -56,6 +59,7 @@ class Activity:
             "window_s": self.window_s, "instants": self.instants,
             "writers": [asdict(one) for one in self.writers],
             "pending": [asdict(one) for one in self.pending], "due": [one.to_dict() for one in self.due],
+            "lock": None if self.lock is None else self.lock.to_dict(),
         }  # fmt: skip
 
 
@@ -78,10 +82,12 @@ def activity(table: ExaminedTable, window_s: float) -> Activity:
         )
         for one in table.state.timeline.pending
     ]
+    lock = None if isinstance(table.lock, MainstemError) else table.lock
     return Activity(
         window_s,
         tuple(sorted(writers, key=lambda one: (-one.rows, one.writer, one.action))),
         tuple(sorted(pending, key=lambda one: one.instant)),
         tuple(debts(table)),
         len(table.state.timeline.instants),
+        None if lock is None else lock_state(table.storage, lock, table.now_ms),
     )

@@ -67,6 +67,9 @@ def file_findings(table: ExaminedTable) -> Iterator[Finding]:
             lost += 1
             if lost <= _TOLD_MAX:
                 yield found
+    for instant in sorted(state.storage.names(paths.UNSHOWN)):
+        if paths.is_instant_time(instant) and instant not in pending and instant <= newest:
+            counted.unused.append((paths.unshown_folder(instant), 0))
     if lost > _TOLD_MAX:
         yield Finding(ERROR, "lost file", f"{lost - _TOLD_MAX} more partitions with lost files are not told")
     yield from _unused(table, counted)

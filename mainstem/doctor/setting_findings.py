@@ -10,7 +10,7 @@ from mainstem.doctor.examined_table import ExaminedTable
 from mainstem.doctor.finding import ERROR, NOTE, WARNING, Finding
 from mainstem.errors import MainstemError
 from mainstem.indexing.status import LEFT_OVER, indexes
-from mainstem.layout.key_index import key_index
+from mainstem.layout.key_index import table_index
 from mainstem.limits import LOCK_FILE_BYTES_MAX
 from mainstem.merge.rules import merge_rules
 from mainstem.metadata.metadata_partitions import RECORD_INDEX
@@ -110,7 +110,7 @@ def _indexes(table: ExaminedTable) -> Iterator[Finding]:
             table.command("metadata validate"),
         )  # fmt: skip
         return
-    bucketed = key_index(table.config.raw) is None
+    bucketed = table_index(table.config.raw) is None
     for index in known:
         shown = {"index": index.name, "kind": index.kind, "state": index.state}
         if index.state == LEFT_OVER:

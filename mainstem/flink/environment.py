@@ -26,10 +26,13 @@ from mainstem.flink.declared_table import (
 )
 from mainstem.flink.insert_target import check_declared
 from mainstem.flink.inserting import refuse_overwrite, rows_for
+from mainstem.flink.named_tables import NamedTables
 from mainstem.flink.options import CONNECTORS
+from mainstem.flink.runtime_modes import MODE, RuntimeModes
 from mainstem.flink.statement_set import Statements
 from mainstem.flink.statements import Reference, Syntax, quoted, replaced, syntax
 from mainstem.flink.wrapped_environment import WrappedEnvironment
+from mainstem.writers.write_spec import BULK_INSERT
 
 if TYPE_CHECKING:
     from pyflink.table import CompiledPlan, ExplainDetail, Table, TableEnvironment, TableResult
@@ -42,14 +45,6 @@ _INSERT, _EXPLAIN, _SET = "SinkModifyOperation", "ExplainOperation", "StatementS
 _CREATE, _CREATE_AS = "CreateTableOperation", ("CreateTableASOperation", "ReplaceTableAsOperation")
 # Statements that are not supported for Hudi tables: operation -> its name, and what to do instead.
 _REFUSED = {
-    "TruncateTableOperation": (
-        "TRUNCATE TABLE",
-        "use mainstem.open_table(path).truncate(), or the command mainstem truncate PATH",
-    ),
-    "CreateCatalogOperation": (
-        "CREATE CATALOG",
-        "declare the tables with CREATE TABLE and their 'path', in any catalog of Flink",
-    ),
     "CompilePlanOperation": ("COMPILE PLAN", "a plan holds Java connectors only: execute the INSERT itself"),
 }
 
@@ -106,10 +101,13 @@ class Environment(WrappedEnvironment):
 
     def __init__(self, t_env: TableEnvironment) -> None:
         super().__init__(t_env)
+        self._modes = RuntimeModes()
         # BEGIN STATEMENT SET was executed, END was not
         self._open_set: Statements | None = None
         # views made by CREATE VIEW -> the Hudi tables that they read, under these names
         self._views: dict[tuple[str, ...], list[_View]] = {}
+        # catalogs of ours by their names
+        self._catalogs: dict[str, NamedTables] = {}
 
     # -- statements ------------------------------------------------------------------------------
 
@@ -136,21 +134,37 @@ class Environment(WrappedEnvironment):
     def _execute(self, operation: Any, kind: str, text: str) -> TableResult:
         if kind == _INSERT and operation.isOverwrite() and self._concerns(operation):
             return self._overwrite(operation)
+        if kind == _INSERT and self._concerns(operation):
+            rows, table = self._insert(operation)
+            if table.options.operation == BULK_INSERT:
+                from mainstem.flink.insert_overwrite import bulk_insert
+
+                return bulk_insert(self._plan_rows(rows, table, streamed=False))
         if kind in (_INSERT, _SET) and self._concerns(operation):
             statements = self.create_statement_set()
             statements.add_operation(operation)
             return statements.execute()
         if kind == _EXPLAIN and self._concerns(operation.getChild()):
             return _one_text(self._explained(operation.getChild()))
+        if (done := self._in_catalog(operation, kind, text)) is not None:
+            return done
         if kind == _CREATE:
             self._check_create(operation)
         elif kind in _CREATE_AS and _creates_ours(operation):
             return self._create_as(operation, kind)
+        elif kind == "TruncateTableOperation" and (emptied := self._truncated(operation)) is not None:
+            from mainstem.flink.insert_overwrite import truncate
+
+            return truncate(emptied)
         elif kind in _REFUSED:
             self._refuse(operation, kind)
         elif kind == "SetOperation" and operation.getKey().isPresent() and operation.getValue().isPresent():
             # Outside Flink's SQL client, nothing else executes SET.
-            self._t_env.get_config().set(operation.getKey().get(), operation.getValue().get())
+            key, value = operation.getKey().get(), operation.getValue().get()
+            if key == MODE:
+                self._t_env = self._modes.switched(self._t_env, value)
+            else:
+                self._t_env.get_config().set(key, value)
             return _ok()
         return self._t_env.execute_sql(text)
 
@@ -181,6 +195,16 @@ class Environment(WrappedEnvironment):
         """A table or view by its name, Hudi tables included."""
         return self.sql_query(f"SELECT * FROM {path}")
 
+    def list_databases(self) -> list[str]:
+        """Names of the databases of the current catalog."""
+        self._look_again()
+        return list(self._t_env.list_databases())
+
+    def list_tables(self) -> list[str]:
+        """Names of the tables and views of the current database."""
+        self._look_again()
+        return list(self._t_env.list_tables())
+
     def create_statement_set(self) -> Statements:
         """Several INSERTs as one job; Hudi tables and others."""
         return Statements(self)
@@ -190,6 +214,7 @@ class Environment(WrappedEnvironment):
     @contextmanager
     def _readable(self, text: str, place: str | None = "") -> Iterator[tuple[str, Syntax | None]]:
         """The statement with views in place of the Hudi tables that it reads; they exist during planning."""
+        self._look_again(text)
         found = syntax(self._t_env, text)
         if found is None:
             yield text, None
@@ -259,12 +284,12 @@ class Environment(WrappedEnvironment):
 
     def _changed(self, found: Syntax, table: Declared) -> TableResult:
         rows = self.sql_query(row_changes.query(found, table))
-        return row_changes.change(self._plan_rows(rows, table), found)
+        return row_changes.change(self._plan_rows(rows, table, streamed=False), found)
 
     def _overwrite(self, operation: Any) -> TableResult:
         from mainstem.flink.insert_overwrite import overwrite
 
-        planned = self._plan_rows(*self._insert(operation))
+        planned = self._plan_rows(*self._insert(operation), streamed=False)
         return overwrite(planned, some_partitions=bool(dict(operation.getStaticPartitions())))
 
     def _insert(self, operation: Any) -> tuple[Table, Declared]:
@@ -276,10 +301,10 @@ class Environment(WrappedEnvironment):
         rows = Table(self._t_env._j_tenv.createTable(operation.getChild()), self._t_env)
         return rows, table.with_hints(dict(operation.getDynamicOptions()))
 
-    def _plan_rows(self, rows: Table, table: Declared) -> Planned:
+    def _plan_rows(self, rows: Table, table: Declared, *, streamed: bool = True) -> Planned:
         from mainstem.flink.pipeline import plan_insert
 
-        return plan_insert(self._t_env, rows_for(self._t_env, rows, table), table)
+        return plan_insert(self._t_env, rows_for(self._t_env, rows, table), table, streamed=streamed)
 
     def _explained(self, operation: Any) -> str:
         if operation.getClass().getSimpleName() == _SET:
@@ -317,6 +342,46 @@ class Environment(WrappedEnvironment):
             self._t_env.execute_sql(f"DROP {kind} {quoted(*table.names)}")
             raise
 
+    def _look_again(self, text: str = "") -> None:
+        """Makes Flink know what catalogs of ours hold now: the current one, and those that ``text`` names."""
+        if not self._catalogs:
+            return
+        current = self._t_env.get_current_catalog()
+        for name, catalog in self._catalogs.items():
+            if name == current or name in text:
+                catalog.refresh(self._t_env, text)
+
+    # -- catalogs --------------------------------------------------------------------------------
+
+    def _in_catalog(self, operation: Any, kind: str, text: str) -> TableResult | None:
+        """Carries out what makes, changes or drops a catalog of ours or something in it; None for others."""
+        if kind == "CreateCatalogOperation":
+            if operation.getProperties().get("type") not in CONNECTORS:
+                return None
+            made = NamedTables.of(operation.getCatalogName(), dict(operation.getProperties()))
+            made.register(self._t_env, operation.isIgnoreIfExists())
+            self._catalogs.setdefault(made.name, made)
+            return _ok()
+        if kind == "DropCatalogOperation" and operation.getCatalogName() in self._catalogs:
+            result = self._t_env.execute_sql(text)
+            del self._catalogs[operation.getCatalogName()]
+            return result
+        one = self._catalogs.get(_catalog_of(operation, kind))
+        if one is None or (kind in (_CREATE, "DropTableOperation") and operation.isTemporary()):
+            return None
+        if kind == _CREATE:
+            manager = self._t_env._j_tenv.getCatalogManager()
+            one.create_table(operation, manager.resolveCatalogTable(operation.getCatalogTable()))
+        elif kind in _IN_CATALOGS:
+            _IN_CATALOGS[kind](one, operation)
+        else:
+            raise Unsupported(
+                f"{text.strip()[:40]!r} in the catalog {one.name}: a table there is changed by its writers"
+                " (Table.evolve, mainstem.spark.sql), made by CREATE TABLE, and filled by INSERT INTO"
+            )
+        one.refresh(self._t_env, text)
+        return _ok()
+
     # -- checks ----------------------------------------------------------------------------------
 
     def _check_create(self, operation: Any) -> Declared | None:
@@ -340,13 +405,14 @@ class Environment(WrappedEnvironment):
         """The Hudi table whose rows an UPDATE or DELETE changes."""
         return declared(self._t_env, found.target) if found.kind in ("SqlUpdate", "SqlDelete") else None
 
+    def _truncated(self, operation: Any) -> Declared | None:
+        return declared(self._t_env, tuple(operation.getTableIdentifier().toList()))
+
     def _refuse(self, operation: Any, kind: str) -> None:
         if kind == "CompilePlanOperation":
             concerned = self._concerns(operation.getOperation())
-        elif kind == "CreateCatalogOperation":
-            concerned = operation.getProperties().get("type") in CONNECTORS
         else:
-            concerned = declared(self._t_env, tuple(operation.getTableIdentifier().toList())) is not None
+            concerned = operation.getProperties().get("type") in CONNECTORS
         if concerned:
             raise _unsupported(kind)
 
@@ -372,6 +438,24 @@ def _target(operation: Any) -> Any:
 
 def _creates_ours(operation: Any) -> bool:
     return is_ours(dict(operation.getCreateTableOperation().getCatalogTable().getOptions()))
+
+
+def _catalog_of(operation: Any, kind: str) -> str:
+    """The catalog in which a statement makes, changes or drops something; "" for other statements."""
+    if kind in ("CreateDatabaseOperation", "DropDatabaseOperation", "AlterDatabaseOperation"):
+        return str(operation.getCatalogName())
+    if kind in _CREATE_AS:
+        operation = operation.getCreateTableOperation()
+    elif kind not in (_CREATE, "DropTableOperation") and not kind.startswith("AlterTable"):
+        return ""
+    return str(operation.getTableIdentifier().getCatalogName())
+
+
+_IN_CATALOGS = {
+    "DropTableOperation": NamedTables.drop_table,
+    "CreateDatabaseOperation": NamedTables.create_database,
+    "DropDatabaseOperation": NamedTables.drop_database,
+}
 
 
 def _ok() -> TableResult:

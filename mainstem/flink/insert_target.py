@@ -2,8 +2,10 @@
 
 What a declaration does not say comes from a table that is there (``HoodieTableFactory``: record key,
 partition and ordering fields, merge mode), and from Flink's defaults for a new one: key ``uuid``, ordering
-field ``ts`` where that column exists, four buckets (none under another index than BUCKET). What it does say
-must agree with the table.
+field ``ts`` where that column exists, four buckets (none under another index than BUCKET). Two of Flink's
+defaults cannot be written beside other writers, so a new table of which nothing is said is MERGE_ON_READ, not
+COPY_ON_WRITE, and has buckets, not FLINK_STATE. One without a key for operation insert has its keys made up
+(``AutoRowDataKeyGen``). What a declaration does say must agree with the table.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from mainstem.api.job_table import contradiction, exists, open_for_job
 from mainstem.api.table import Table, open_table
 from mainstem.errors import Invalid, Unsupported
 from mainstem.flink.declared_table import Declared
-from mainstem.flink.options import FlinkOptions
+from mainstem.flink.options import WRITE_OPERATION, FlinkOptions
 from mainstem.formats.avro_schema import arrow_to_avro
 from mainstem.formats.vectors import check_same
 from mainstem.layout.key_index import key_index
@@ -30,13 +32,12 @@ from mainstem.options.tables import ORDERING_FIELDS, TABLE_NAME, TABLE_TYPE
 from mainstem.options.writing import SET_NULL
 from mainstem.storage.backends import location_of
 from mainstem.writers.transaction_schema import fills_missing
+from mainstem.writers.write_spec import BULK_INSERT, INSERT
 
 _DEFAULT_KEY, _DEFAULT_ORDERING, _DEFAULT_BUCKETS = "uuid", "ts", "4"
 
-_NEEDED = (
-    (TABLE_TYPE, "COPY_ON_WRITE", "MERGE_ON_READ", TABLE_TYPE.flink),
-    (INDEX_TYPE, "FLINK_STATE", "BUCKET", INDEX_TYPE.flink),
-)
+_NEEDED = ((TABLE_TYPE, "MERGE_ON_READ", TABLE_TYPE.flink), (INDEX_TYPE, "BUCKET", INDEX_TYPE.flink))
+_INSERTS = (INSERT, BULK_INSERT)
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def open_target(declared: Declared) -> Target:
     _check_kind(declared)
     wanted = declared.options
     if not exists(wanted.location):
-        wanted = _completed(declared)
+        wanted = completed(declared)
     table = open_for_job(wanted, declared.columns)
     table.writer_context()
     _check_columns(declared, table, writing=True)
@@ -109,6 +110,26 @@ def check_declared(declared: Declared) -> None:
     _check_columns(declared, table, writing=False)
 
 
+def check_streamed(target: Target, changes: bool) -> None:
+    """Raises for rows that no checkpoint can commit: of a table whose keys are made up, all but inserts; and
+    those of a ``bulk_insert``. ``changes``: the query updates or deletes what it gave before."""
+    table, operation = target.table, target.options.operation
+    if operation == BULK_INSERT:
+        raise Unsupported(
+            f"{WRITE_OPERATION}='bulk_insert' as a part of a job: its base files may conflict with other"
+            " writers when a checkpoint is committed; execute it as a statement of its own, of a query that"
+            " ends, or use 'upsert'",
+            table=table.path,
+        )
+    if not target.key and (changes or operation != INSERT):
+        raise Unsupported(
+            f"{WRITE_OPERATION}={operation!r}{' of a query that updates' if changes else ''} into a table"
+            f" without record key: rows are inserted there; set '{WRITE_OPERATION}' = 'insert', or name a"
+            " PRIMARY KEY for a new table",
+            table=table.path,
+        )
+
+
 def has_key(declared: Declared) -> bool:
     """Whether the declaration, or the table at its path, defines a record key."""
     return declared.key is not None or exists(declared.options.location)
@@ -118,32 +139,32 @@ def _check_kind(declared: Declared) -> None:
     table = declared.options.table
     others = set(INDEX_TYPE.allowed) - {INDEX_TYPE.default}
     without_buckets = table.get(INDEX_TYPE, "").upper() in others
-    for key, default, needed, option in _NEEDED:
-        found = table.get(key, default)
+    for key, needed, option in _NEEDED:
+        found = table.get(key, needed)
         if found.upper() != needed and not (without_buckets and key == INDEX_TYPE):
-            by = "" if key in table else " (the default)"
             more = f", or to one of {', '.join(sorted(others))}" if key == INDEX_TYPE else ""
             raise Unsupported(
-                f"table {declared.name!r}: {declared.options.given.get(key, option)}={found!r}{by} cannot be"
-                f" written beside other writers; set '{option}' = '{needed}'{more}",
+                f"table {declared.name!r}: {declared.options.given.get(key, option)}={found!r} cannot be"
+                f" written beside other writers; set '{option}' = '{needed}'{more}, or leave it out",
                 table=declared.options.location.base,
             )
 
 
-def _completed(declared: Declared) -> FlinkOptions:
+def completed(declared: Declared) -> FlinkOptions:
     """The options with Flink's defaults for a new table."""
     options, names = declared.options, declared.columns.names
     table = {TABLE_NAME: declared.name, **options.table}
-    if key_index(options.table) is None:
-        table.setdefault(BUCKETS, _DEFAULT_BUCKETS)
-    if RECORD_KEY_FIELDS not in table:
-        if _DEFAULT_KEY not in names:
-            raise Invalid(
-                f"table {declared.name!r} has no PRIMARY KEY, no {RECORD_KEY_OPTION} and"
-                f" no column {_DEFAULT_KEY!r}, the default: say which columns identify a row",
-                table=options.location.base,
-            )
+    if RECORD_KEY_FIELDS not in table and _DEFAULT_KEY in names:
         table[RECORD_KEY_FIELDS] = _DEFAULT_KEY
+    if RECORD_KEY_FIELDS not in table and options.operation not in _INSERTS:
+        raise Invalid(
+            f"table {declared.name!r} has no PRIMARY KEY, no {RECORD_KEY_OPTION} and"
+            f" no column {_DEFAULT_KEY!r}, the default: say which columns identify a row, or set"
+            f" '{WRITE_OPERATION}' = 'insert', and keys are made up",
+            table=options.location.base,
+        )
+    if key_index(options.table) is None and RECORD_KEY_FIELDS in table:
+        table.setdefault(BUCKETS, _DEFAULT_BUCKETS)
     by_time = merge_mode(table, [_DEFAULT_ORDERING]) != COMMIT_TIME
     if ORDERING_FIELDS not in table and _DEFAULT_ORDERING in names and by_time:
         table[ORDERING_FIELDS] = _DEFAULT_ORDERING

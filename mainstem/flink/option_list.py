@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mainstem.options.catalogs import HIVE_SYNC, METASTORE_URIS, SYNC_DATABASE, SYNC_MODE, SYNC_TABLE
 from mainstem.options.engines import OPERATION
 from mainstem.options.metadata import METADATA
 from mainstem.options.placing import (
@@ -103,7 +104,8 @@ _CLUSTERING = "clustering breaks non-blocking writers; run it with Hudi while no
 _TABLE = (
     _works("connector", "", "`hudi` or `mainstem`"),
     _works("path", "", "base path; required"),
-    _works(TABLE_TYPE.flink, "COPY_ON_WRITE", "INSERT needs MERGE_ON_READ", key=TABLE_TYPE),
+    _works(TABLE_TYPE.flink, "COPY_ON_WRITE",
+           "INSERT needs MERGE_ON_READ, which a new table is where nothing is said", key=TABLE_TYPE),
     _works(TABLE_NAME, "the table's name in SQL", "of a new table"),
     _works(ORDERING_FIELDS.flink, "ts", "of a new table, where the column exists; `no_precombine` for none",
            "precombine.field", "write.precombine.field", ORDERING_OPTION,
@@ -128,8 +130,9 @@ _TABLE = (
     _fixed("partition.default_name", "__HIVE_DEFAULT_PARTITION__", "__hive_default_partition__",
            "the folder of null is what all Hudi writers call it"),
     _works(INDEX_TYPE.flink, "FLINK_STATE",
-           "INSERT needs BUCKET, or one of Hudi's indexes without buckets (SIMPLE, BLOOM, record indexes, and"
-           " their global kinds)", INDEX_TYPE, key=INDEX_TYPE),
+           "INSERT needs BUCKET, which a new table has where nothing is said, or one of Hudi's indexes"
+           " without buckets (SIMPLE, BLOOM, record indexes, and their global kinds)", INDEX_TYPE,
+           key=INDEX_TYPE),
     _works(BUCKET_ENGINE, "SIMPLE",
            "SIMPLE, or CONSISTENT_HASHING: the committer puts a checkpoint's rows into the file groups that"
            " are there by then"),
@@ -143,7 +146,8 @@ _TABLE = (
 )  # fmt: skip
 
 _WRITE = (
-    _works("write.operation", "upsert", "upsert or insert", OPERATION),
+    _works("write.operation", "upsert",
+           "upsert or insert; bulk_insert of a query that ends: one commit, by this process", OPERATION),
     _works("write.tasks", "the environment's parallelism", "parallelism of the writers"),
     _idle("write.bucket_assign.tasks", "the environment's parallelism", _OTHER_INDEX),
     _idle("write.index_bootstrap.tasks", "the environment's parallelism", _OTHER_INDEX),
@@ -212,12 +216,12 @@ _SERVICES = (
     _fixed("clustering.schedule.enabled", "false", "false", _CLUSTERING),
     _fixed("clustering.async.enabled", "false", "false", _CLUSTERING),
     _idle("clustering.delta_commits", "4", "clustering is off"),
-    _fixed("hive_sync.enabled", "false", "false", "no catalog is synchronised: run Hudi's HiveSyncTool",
-           "hive_sync.enable"),
-    _idle("hive_sync.mode", "hms", "synchronising is off"),
-    _idle("hive_sync.db", "default", "synchronising is off"),
-    _idle("hive_sync.table", "unknown", "synchronising is off"),
-    _idle("hive_sync.metastore.uris", "", "synchronising is off"),
+    _works(HIVE_SYNC.flink, "false", "each commit registers the table in a Hive Metastore: catalogs.md",
+           "hive_sync.enable", key=HIVE_SYNC),
+    _works(SYNC_MODE.flink, "hms", "hms or glue", key=SYNC_MODE),
+    _works(SYNC_DATABASE.flink, "default", "", key=SYNC_DATABASE),
+    _works(SYNC_TABLE.flink, "the table's name", "", key=SYNC_TABLE),
+    _works(METASTORE_URIS.flink, "thrift://localhost:9083", "", key=METASTORE_URIS),
 )  # fmt: skip
 
 _READ = (

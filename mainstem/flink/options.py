@@ -25,6 +25,7 @@ from mainstem.limits import VECTOR_DIMENSION_MAX
 from mainstem.merge import modes
 from mainstem.merge.modes import COMMIT_TIME, EVENT_TIME, IGNORE_DEFAULTS
 from mainstem.merge.payloads import KNOWN_PAYLOADS
+from mainstem.options.catalogs import HIVE_SYNC, IGNORE_EXCEPTIONS, META_SYNC
 from mainstem.options.placing import VECTOR_COLUMNS
 from mainstem.options.reading import QUERY_TYPE
 from mainstem.options.services import FLINK_CLEAN, FLINK_COMPACT, FLINK_SCHEDULE
@@ -38,6 +39,7 @@ NO_ORDERING = "no_precombine"
 _VECTOR = re.compile(r"\s*(\w+)\s*(?::\s*(\d{1,9})\s*)?\Z", re.ASCII)
 _DIMENSION = 128
 
+WRITE_OPERATION = "write.operation"
 _OVERWRITE_MODE = "write.partition.overwrite.mode"
 _MERGERS = {
     "EventTimeFlinkRecordMerger": (EVENT_TIME, None),
@@ -170,6 +172,8 @@ def _properties(
     for key, value in _SERVICE_DEFAULTS:
         passed.setdefault(key, value)
     passed.setdefault(core.BESIDE_COMMITS, "ON")
+    if HIVE_SYNC in passed or META_SYNC in passed:
+        passed.setdefault(IGNORE_EXCEPTIONS, "true")  # as in Hudi, no job fails because of a catalog
     if table.get(ORDERING_FIELDS) == NO_ORDERING:
         table[ORDERING_FIELDS] = ""
     return table, given, passed
@@ -235,12 +239,7 @@ def _overwrite_mode(values: Mapping[str, str]) -> str:
 
 
 def _operation(values: Mapping[str, str]) -> str:
-    name = check_no_overwrite(operation(values, "write.operation"), "would be done again at each checkpoint")
-    if name == "bulk_insert":
-        raise Unsupported(
-            "write.operation='bulk_insert': its base files may conflict with other writers when a checkpoint"
-            " is committed; use 'upsert', or mainstem.open_table(path).bulk_insert for a first load"
-        )
+    name = check_no_overwrite(operation(values, WRITE_OPERATION), "would be done again at each checkpoint")
     if name == "delete":
         raise Unsupported(
             "write.operation='delete': rows are deleted by the changes of an updating query; to delete keys"

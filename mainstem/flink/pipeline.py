@@ -34,13 +34,14 @@ from typing import TYPE_CHECKING, Any
 from mainstem.errors import Unsupported
 from mainstem.flink.committer import folders
 from mainstem.flink.declared_columns import Shape, taken_apart
-from mainstem.flink.insert_target import Target, open_target, rehearsed
+from mainstem.flink.insert_target import Target, check_streamed, open_target, rehearsed
 from mainstem.flink.inserting import row_kinds
 from mainstem.flink.recovery import SINK_UID
 from mainstem.flink.statements import named, quoted
-from mainstem.layout.key_index import key_index
+from mainstem.layout.key_index import table_index
 from mainstem.options.placing import INDEX_TYPE
 from mainstem.storage.backends import is_local
+from mainstem.writers.write_spec import BULK_INSERT, INSERT
 
 if TYPE_CHECKING:
     from pyflink.table import Table, TableEnvironment
@@ -63,6 +64,8 @@ class Planned:
     declared: Declared
     #: the query updates or deletes what it gave before
     changes: bool
+    #: a job's checkpoints commit the rows; else they are one commit of this process
+    streamed: bool = True
 
     def opened(self) -> Insert:
         """The INSERT with its table opened, or created if there is none."""
@@ -77,8 +80,13 @@ class Planned:
 
     def _bound(self, declared: Declared) -> Insert:
         target = open_target(declared)
+        operation = target.options.operation
+        if self.streamed:
+            check_streamed(target, self.changes)
+        elif operation == BULK_INSERT:
+            operation = INSERT  # nothing is staged
         shapes, expressions = taken_apart(target.columns, quoted)
-        spec = target.table.staging_spec(target.columns, target.options.operation)
+        spec = target.table.staging_spec(target.columns, operation)
         return Insert(self.env, self.rows, target, self.changes, spec, tuple(shapes), tuple(expressions))
 
 
@@ -115,12 +123,13 @@ def _load_plugins(jvm: Any) -> None:
     flink.core.fs.FileSystem.initialize(settings, manager)
 
 
-def plan_insert(env: TableEnvironment, rows: Table, declared: Declared) -> Planned:
-    """Plans one INSERT; ``rows`` must have the declared columns, by name and order.
+def plan_insert(env: TableEnvironment, rows: Table, declared: Declared, *, streamed: bool = True) -> Planned:
+    """Plans one INSERT; ``rows`` must have the declared columns, by name and order. ``streamed``: a job's
+    checkpoints commit them.
 
     Raises what ``open_target`` raises, and ``Unsupported`` for columns that cannot be sent.
     """
-    planned = Planned(env, rows, declared, row_kinds(rows) != _INSERT_ONLY)
+    planned = Planned(env, rows, declared, row_kinds(rows) != _INSERT_ONLY, streamed)
     with rehearsed(declared) as there:
         planned._bound(there)
     return planned
@@ -149,7 +158,7 @@ class Insert:
         kinds = "inserts, updates and deletes by row kind" if self.changes else "inserts only"
         return (
             "== mainstem ==\n"
-            f"Table {target.table.path}: key {', '.join(target.key)}, partition"
+            f"Table {target.table.path}: key {', '.join(target.key) or 'made up'}, partition"
             f" {', '.join(target.partition) or 'none'}, {spread}\n"
             f"Writer: Arrow batches ({kinds}), staged by Python workers before each checkpoint in {staged}\n"
             f"Committer: sink {target.sink!r}, one commit per checkpoint, of {committables}\n\n"
@@ -200,7 +209,7 @@ class Insert:
 
     def _unique_in_table(self) -> bool:
         """Whether a key is one row of the table, else of its partition."""
-        index = key_index({**self.target.table.properties, **self.target.options.table})
+        index = table_index({**self.target.table.properties, **self.target.options.table})
         return self.spec.placed_at_commit and index is not None and index.is_global
 
     def _sent(self, env: Any) -> tuple[Table, set[Any]]:

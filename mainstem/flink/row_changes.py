@@ -13,6 +13,7 @@ from mainstem.errors import Invalid, Unsupported
 from mainstem.flink.one_commit import CommitResult, in_one_commit
 from mainstem.flink.recovery import ends
 from mainstem.flink.statements import Syntax, quoted
+from mainstem.layout.key_generator import KEY_COLUMN
 from mainstem.writers.write_spec import DELETE_ROWS, UPSERT
 
 if TYPE_CHECKING:
@@ -47,6 +48,12 @@ def change(planned: Planned, found: Syntax) -> CommitResult:
         )
     insert = planned.opened()
     target, config = insert.target, insert.target.table.config
+    if not config.record_key:
+        raise Unsupported(
+            f"{verb} {name}: the table has no record key, and Flink does not show the keys that were made up;"
+            f" use mainstem.spark.sql, or Table.upsert and Table.delete with {KEY_COLUMN}",
+            table=target.table.path,
+        )
     key = (*config.record_key, *config.partition_fields)
     wrong = [column for column, _ in found.assigned if column in key]
     if wrong:

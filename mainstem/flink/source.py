@@ -159,6 +159,8 @@ def plan(
     if end is None:
         return table.scan(columns=names, filter=filter)
     done = [time for time in write_times(_state(table)) if time <= end]
+    if not done and start is not None:
+        return table.changes(None, end, columns=names, filter=filter)
     if not done:
         raise Invalid(f"read.end-commit={end}: nothing was completed by then", table=table.path)
     return table.scan(columns=names, filter=filter, as_of_completion=done[-1])

@@ -76,6 +76,33 @@ def decode_many(
     return pa.Table.from_batches(batches, schema)
 
 
+def decode_messages(messages: Sequence[bytes], schema_text: str, header: int) -> pa.Table:
+    """Messages of one record each, behind a header of so many bytes, as a table of all columns.
+
+    Raises ``CorruptTable`` unless each message is exactly one record, ``Unsupported`` for schemas that no
+    table can hold.
+    """
+    record, schema = record_type(schema_text), _arrow_schema(schema_text)
+    if not messages:
+        return schema.empty_table()
+    sizes = np.fromiter(map(len, messages), np.int64, len(messages))
+    if int(sizes.min()) < header:
+        raise CorruptTable(f"a message of {int(sizes.min())} bytes, expected a header of {header}")
+    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+    data, batches = memoryview(b"".join(messages)), []
+    try:
+        for low, high in _chunks(starts):
+            cursors = Cursors(data, starts[low : high + 1], header)
+            shapes: list = [None] * len(record.fields)
+            made = _read_columns(cursors, record.fields, shapes, frozenset(schema.names))
+            cursors.check_end()
+            arrays = [made[name] for name in schema.names]
+            batches.append(pa.RecordBatch.from_arrays(arrays, schema=schema))
+    except Malformed as error:
+        raise CorruptTable(f"a message is not a record of its schema: {error}") from None
+    return pa.Table.from_batches(batches, schema)
+
+
 @lru_cache(maxsize=64)
 def _arrow_schema(schema_text: str) -> pa.Schema:
     return avro_to_arrow(schema_text)

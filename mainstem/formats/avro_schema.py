@@ -31,6 +31,14 @@ META_FIELDS = (
     "_hoodie_file_name",
 )
 
+#: what Hudi's streamer adds to rows that come from Kafka (KafkaOffsetPostProcessor)
+KAFKA_FIELDS = (
+    "_hoodie_kafka_source_offset",
+    "_hoodie_kafka_source_partition",
+    "_hoodie_kafka_source_timestamp",
+    "_hoodie_kafka_source_key",
+)
+
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _NOT_FIRST = re.compile(r"[^A-Za-z_]")
 _NOT_IN_NAME = re.compile(r"[^A-Za-z0-9_]")

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from mainstem import limits
 from mainstem.errors import Invalid
 from mainstem.formats import hfile_layout as layout
+from mainstem.formats.avro_pieces import offsets_of
 from mainstem.formats.bloom_filter import BloomSize, bloom_text
 from mainstem.formats.hfile_entries import (
     ENTRY_BYTES,
@@ -36,6 +37,7 @@ BLOCK_BYTES = 64 * limits.KIB
 BLOOM_BLOCK = "bloomFilter"
 _COMPARATOR_FIELD = layout.put_field(11, b"org.apache.hudi.io.storage.HoodieHBaseKVComparator")
 _FEW = 64
+_INT = struct.Struct(">i")
 _NO_BLOCK = 2**64 - 1
 
 
@@ -90,7 +92,9 @@ def write_log_hfiles(
         content = together[place] if together is not None else None
         if content is None:
             some = keys.slice(low, high - low), values.slice(low, high - low)
-            yield write_hfile(*some, schema_text=schema_text, base_file=False)
+            content = _few(*some, BLOCK_BYTES) or _many(*some, BLOCK_BYTES)
+        if len(content.blocks) == 1:
+            yield _log_file(content, schema_text)
             continue
         made = _File(layout.GZ, fast=True)
         made.data_blocks(content.blocks, None)
@@ -107,25 +111,27 @@ def _together(keys: pa.Array, values: pa.Array, bounds: Sequence[int]) -> list[_
         values = values.cast(pa.binary())
     ascending = pc.less(keys[:-1], keys[1:]).to_numpy(zero_copy_only=False)
     ascending[[at - 1 for at in bounds[1:-1] if 0 < at < len(keys)]] = True
-    sizes = lengths_of(keys)
-    key_ends, ends = np.cumsum(sizes), np.cumsum(sizes + lengths_of(values) + ENTRY_BYTES)
+    starts = offsets_of(keys)
+    sizes = np.diff(starts).astype(np.int64)
+    ends = np.cumsum(sizes + lengths_of(values) + ENTRY_BYTES)
     if not ascending.all() or sizes.max() > ROW_BYTES_MAX or ends[-1] > limits.CHUNK_BYTES_MAX:
         return None
-    data = memoryview(entries_of(keys, values))
+    data, texts = memoryview(entries_of(keys, values)), memoryview(keys.buffers()[2] or b"")
+
+    def key(at: int) -> bytes:
+        return bytes(texts[int(starts[at]) : int(starts[at + 1])])
 
     def block(low: int, high: int) -> tuple[bytes, memoryview]:
-        return keys[low].as_py(), data[int(ends[low - 1]) if low else 0 : int(ends[high - 1])]
+        return key(low), data[int(ends[low - 1]) if low else 0 : int(ends[high - 1])]
 
     def content(low: int, high: int) -> _Content:
-        before, keys_before = (int(ends[low - 1]), int(key_ends[low - 1])) if low else (0, 0)
+        before = int(ends[low - 1]) if low else 0
         size = int(ends[high - 1]) - before
         whole = size <= BLOCK_BYTES
         cuts = [(0, high - low)] if whole else _cuts(ends[low:high] - before, BLOCK_BYTES)
         blocks = [partial(block, low + a, low + b) for a, b in cuts]
-        return _Content(
-            keys, high - low, int(key_ends[high - 1]) - keys_before, size,
-            keys[low].as_py(), keys[high - 1].as_py(), blocks,
-        )  # fmt: skip
+        key_bytes = int(starts[high]) - int(starts[low])
+        return _Content(keys, high - low, key_bytes, size, key(low), key(high - 1), blocks)
 
     return [content(low, high) if low < high else None for low, high in pairwise(bounds)]
 
@@ -213,6 +219,28 @@ def _index_entry(offset: int, size: int, key: bytes) -> bytes:
     return struct.pack(">qi", offset, size) + layout.put_hadoop_vint(len(key)) + key
 
 
+def _log_file(content: _Content, schema_text: str) -> bytes:
+    """What ``_File`` makes of one block of a log: a commit makes such a file for each file group."""
+    first, data = content.blocks[0]()
+    stored = layout.stored_data(data, layout.GZ, fast=True)
+    parts = layout.framed(layout.DATA, stored, len(data), -1)
+    root = sum(map(len, parts))
+    parts += layout.make_block(layout.ROOT, _index_entry(0, root, _row_key(first)), layout.GZ)
+    parts += _empty_index(layout.GZ)
+    info = sum(map(len, parts))
+    count = content.count
+    averages = content.key_bytes // count, (content.size - content.key_bytes - count * ENTRY_BYTES) // count
+    known = _schema_pair(schema_text)
+    message = b"".join((
+        _INFO_BEFORE, _pair("hfile.LASTKEY", _row_key(content.last)),
+        _short_pair("hfile.AVG_KEY_LEN", _INT.pack(averages[0])),
+        _short_pair("hfile.AVG_VALUE_LEN", _INT.pack(averages[1])), _INFO_BEHIND,
+    ))  # fmt: skip
+    message = layout.PROTOBUF + layout.put_varint(len(message) + len(known)) + message
+    parts += layout.make_block(layout.INFO, message, layout.GZ, known=known)
+    return b"".join((*parts, *_trailer(layout.GZ, info, root, content.size, 1, 0, count, 0, 0)))
+
+
 class _File:
     """The parts of a file written so far."""
 
@@ -254,15 +282,11 @@ class _File:
             self._add(_empty_index(self._codec))
         schema = _schema_pair(schema_text) if schema_text is not None else b""
         file_info, _ = self._append(layout.INFO, _info_message(info, len(schema)), known=schema)
-        numbers = [
-            (1, file_info), (2, load_on_open), (3, data_bytes), (5, len(self._root)),
-            (6, len(self._metas)), (7, entries), (8, 1), (9, self._first), (10, max(0, self._last)),
-        ]  # fmt: skip
-        message = layout.put_numbers(numbers) + _COMPARATOR_FIELD + layout.put_field(12, self._codec)
-        trailer = layout.TRAILER + layout.put_varint(len(message)) + message
-        self._parts.append(trailer.ljust(layout.TRAILER_BYTES - 4, b"\0"))
-        self._parts.append(struct.pack(">i", layout.MAJOR_VERSION))
-        return b"".join(self._parts)
+        counts = len(self._root), len(self._metas), entries
+        places = self._first, max(0, self._last)
+        return b"".join(
+            (*self._parts, *_trailer(self._codec, file_info, load_on_open, data_bytes, *counts, *places))
+        )
 
     def _append(self, magic: bytes, data: bytes, known: bytes = b"") -> tuple[int, int]:
         return self._add(layout.make_block(magic, data, self._codec, known=known))
@@ -289,6 +313,23 @@ def _pair(name: str, value: bytes) -> bytes:
 #: pairs with values up to this many bytes are cached: numbers, often equal in all file groups of a commit
 _SHORT = 8
 _short_pair = lru_cache(maxsize=1024)(_pair)
+#: pairs that stand before those of a log block's own, and behind them
+_INFO_BEFORE = _pair("MAX_MEMSTORE_TS_KEY", bytes(8)) + _pair("KEY_VALUE_VERSION", _INT.pack(1))
+_INFO_BEHIND = _pair("hfile.CREATE_TIME_TS", bytes(8))
+
+
+def _trailer(
+    codec: int, info: int, root: int, data_bytes: int, blocks: int, metas: int, entries: int, first: int,
+    last: int,
+) -> tuple[bytes, bytes]:  # fmt: skip
+    """The end of a file: where its parts are, and how many of each there are."""
+    numbers = [
+        (1, info), (2, root), (3, data_bytes), (5, blocks), (6, metas), (7, entries), (8, 1), (9, first),
+        (10, last),
+    ]  # fmt: skip
+    message = layout.put_numbers(numbers) + _COMPARATOR_FIELD + layout.put_field(12, codec)
+    trailer = layout.TRAILER + layout.put_varint(len(message)) + message
+    return trailer.ljust(layout.TRAILER_BYTES - 4, b"\0"), _INT.pack(layout.MAJOR_VERSION)
 
 
 @lru_cache(maxsize=4)

@@ -35,6 +35,7 @@ from mainstem.options import INDEX_KEYS, INDEX_TIMEOUT
 from mainstem.readers.planning.query_schema import schema_text
 from mainstem.readers.planning.table_state import TableState
 from mainstem.services.progress import Progress, silent
+from mainstem.telemetry import steps
 from mainstem.timeline.restore_records import taking_back
 from mainstem.writers.context import WriterContext
 
@@ -180,7 +181,8 @@ def create_index(
         check_for_java(kind, {**load_config(ctx.seams.storage).raw, **ctx.given, **options})
     if INDEX_TIMEOUT in options:
         ctx = replace(ctx, given={**ctx.given, INDEX_TIMEOUT: options[INDEX_TIMEOUT]})
-    return _create(ctx, kind, columns, options, progress, name, run)
+    with steps.step("index.build", ctx.base, kind=kind):
+        return _create(ctx, kind, columns, options, progress, name, run)
 
 
 def _create(

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.errors import Invalid, Unsupported
+from mainstem.formats.avro_schema import META_FIELDS
 from mainstem.layout.buckets import endless_for_java
 from mainstem.layout.keys import KeyColumns, as_array, partition_paths, record_keys, value_texts
 from mainstem.layout.properties import FIELD_PREFIXED, TableConfig
@@ -45,6 +46,8 @@ _CLASSES = {
 #: options that name a key generator, with the table property that stores the choice
 TYPE_OPTIONS = (*KEY_GENERATOR.aliases, KEY_GENERATOR)
 CLASS_OPTIONS = (*KEY_GENERATOR_CLASS.aliases, KEY_GENERATOR_CLASS)
+#: the column of keys that are made up
+KEY_COLUMN = META_FIELDS[2]
 _SLASH_EXTRACTOR = "SlashEncodedDayPartitionValueExtractor"
 
 
@@ -80,13 +83,14 @@ def inferred_kind(keys: Sequence[str], partitions: Sequence[str]) -> str:
         return NON_PARTITION
     if ":" in partitions[0]:
         return CUSTOM
-    return SIMPLE if len(keys) == 1 and len(partitions) == 1 else COMPLEX
+    return SIMPLE if len(keys) <= 1 and len(partitions) == 1 else COMPLEX
 
 
 @dataclass(frozen=True)
 class KeyGenerator:
     """How rows get their record key and partition path; picklable, compared by value."""
 
+    #: none: the writer makes keys up (``made_up``)
     key_fields: tuple[str, ...]
     partition_fields: tuple[str, ...] = ()
     #: keys are ``field:value,field:value``; usually even with a single field (COMPLEX, see ``key_encoding``)
@@ -155,9 +159,15 @@ class KeyGenerator:
         return tuple(dict.fromkeys((*self.key_fields, *self.partition_fields)))
 
     @property
+    def made_up(self) -> bool:
+        """Whether keys are no values of rows: whoever inserts a row makes one up for it, as Hudi's
+        ``AutoRecordGenWrapperKeyGenerator`` does, and who updates or deletes one gives that which it has."""
+        return not self.key_fields
+
+    @property
     def plain_key(self) -> str | None:
-        """The column whose text is the record key; None if keys are ``field:value`` texts."""
-        return None if self.composite else self.key_fields[0]
+        """The column whose text is the record key; None if keys are ``field:value`` texts, or made up."""
+        return None if self.composite or self.made_up else self.key_fields[0]
 
     def check_schema(self, schema: pa.Schema) -> None:
         """Raise ``Invalid`` if a column's type has no key or partition text."""
@@ -169,7 +179,10 @@ class KeyGenerator:
                 self.time.check_column(field)
 
     def record_keys(self, rows: pa.Table | pa.RecordBatch) -> KeyColumns:
-        """Key of each row; needs only the key fields. Raises ``Invalid`` for a row without a key."""
+        """Key of each row; needs only the key fields, or, where keys are made up, the column that has them.
+        Raises ``Invalid`` for a row without a key."""
+        if self.made_up:
+            return record_keys(rows, (KEY_COLUMN,), composite=False)
         return record_keys(rows, self.key_fields, composite=self.composite)
 
     def check_for_java(self, keys: KeyColumns, hash_fields: Sequence[str]) -> None:
@@ -209,8 +222,8 @@ class KeyGenerator:
 
 def _check_counts(kind: str, keys: Sequence[str], fields: Sequence[str]) -> None:
     wanted = {
-        SIMPLE: len(keys) == 1 and len(fields) == 1,
-        TIMESTAMP: len(keys) == 1 and len(fields) == 1,
+        SIMPLE: len(keys) <= 1 and len(fields) == 1,
+        TIMESTAMP: len(keys) <= 1 and len(fields) == 1,
         NON_PARTITION: not fields,
     }
     if not wanted.get(kind, True):

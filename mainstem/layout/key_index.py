@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mainstem.options.placing import BLOOM_MOVES, INDEX_TYPE, RECORD_MOVES, SIMPLE_MOVES
+from mainstem.options.placing import BLOOM_MOVES, INDEX_TYPE, RECORD_KEY_FIELDS, RECORD_MOVES, SIMPLE_MOVES
 
 _GLOBAL = {
     "GLOBAL_SIMPLE": SIMPLE_MOVES,
@@ -19,6 +19,9 @@ _GLOBAL = {
     "GLOBAL_RECORD_LEVEL_INDEX": RECORD_MOVES,
 }
 _OF_RECORDS = ("RECORD_INDEX", "GLOBAL_RECORD_LEVEL_INDEX", "RECORD_LEVEL_INDEX")
+
+#: of a new table whose keys are made up
+WITHOUT_KEYS = "SIMPLE"
 
 #: where a record key lives: partition path and file id
 GroupOfKey = tuple[str, str]
@@ -53,3 +56,11 @@ def key_index(properties: Mapping[str, str]) -> KeyIndex | None:
     return KeyIndex(
         kind, moves is not None, kind in _OF_RECORDS, moves is not None and moves.read(properties)
     )
+
+
+def table_index(properties: Mapping[str, str]) -> KeyIndex | None:
+    """The same of a table, by its properties and the caller's options. One without record key fields, whose
+    keys its writers make up, has no buckets: where nothing is said, SIMPLE, Spark's default."""
+    if not properties.get(INDEX_TYPE, "").strip() and not properties.get(RECORD_KEY_FIELDS, "").strip():
+        return key_index({**properties, INDEX_TYPE: WITHOUT_KEYS})
+    return key_index(properties)

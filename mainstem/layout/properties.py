@@ -257,7 +257,7 @@ class TableConfig:
             return "NON_PARTITION"
         if ":" in self._fields(PARTITION_FIELDS)[0]:
             return "CUSTOM"
-        single = len(self.record_key) == 1 and len(self.partition_fields) == 1
+        single = len(self.record_key) <= 1 and len(self.partition_fields) == 1
         return "SIMPLE" if single else "COMPLEX"
 
     @property
@@ -471,8 +471,12 @@ class TableConfig:
             )
         if self.version == 8:
             self._check_version_8(table)
-        if not self.record_key:
-            raise Unsupported(f"{RECORD_KEY_FIELDS} is missing", table=table)
+        if not self.record_key and INDEX_TYPE.read({INDEX_TYPE: "SIMPLE", **self.raw}) == "BUCKET":
+            raise Invalid(
+                f"{INDEX_TYPE}=BUCKET without {RECORD_KEY_FIELDS}: a record key tells the bucket of a row;"
+                f" leave {INDEX_TYPE} out, or name the key's columns",
+                table=table,
+            )
         if self.merge_mode == modes.EVENT_TIME and not self.ordering:
             raise Invalid(
                 f"EVENT_TIME_ORDERING without {ORDERING_FIELDS}: rows cannot be ordered",

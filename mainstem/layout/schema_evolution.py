@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.errors import Invalid
-from mainstem.formats.avro_schema import META_FIELDS, arrow_to_avro, avro_to_arrow, value_type
+from mainstem.formats.avro_schema import KAFKA_FIELDS, META_FIELDS, arrow_to_avro, avro_to_arrow, value_type
 from mainstem.formats.vectors import check_same, vector_of
 from mainstem.layout.schema_fit import misfit
 
-_OWN = ("_hoodie_is_deleted", "_hoodie_operation")
+_OWN = ("_hoodie_is_deleted", "_hoodie_operation", *KAFKA_FIELDS)
 
 
 def needed_fields(

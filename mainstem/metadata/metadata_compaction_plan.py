@@ -24,7 +24,6 @@ from mainstem.formats.hfile_write import write_hfile
 from mainstem.formats.log_file import BlockKind, read_blocks
 from mainstem.layout.slicing import FileSlice
 from mainstem.metadata.metadata_table import MetadataTable
-from mainstem.metadata.records.flat_rows import encode
 from mainstem.metadata.records.record_schema import schema_of_version
 from mainstem.options.services import (
     METADATA_COMMITS,
@@ -123,7 +122,7 @@ def compacted(
     merged = table.slice_content(found)
     # The longest, so that no field is lost: Java 1.2 writes its newest schema even into tables of version 8.
     schema = max([schema_of_version(table.config.version), *sorted(merged.schema_texts)], key=len)
-    keys, values = encode(table.content(operation.partition), merged.rows, schema, file_name=file_name)
+    keys, values = merged.encoded(schema, file_name)
     data = write_hfile(keys, values, schema_text=schema, base_file=True, created_ms=created_ms)
     return data, merged.log_rows
 

@@ -50,7 +50,8 @@ from mainstem.metadata.metadata_partitions import (
     ready_partitions,
 )
 from mainstem.metadata.metafile import Metafile, read_metafile
-from mainstem.metadata.records.flat_rows import SCHEMAS, decode
+from mainstem.metadata.records.flat_rows import SCHEMAS, decode, encode
+from mainstem.metadata.records.newest_values import OF_KEYS, Piece, Recoder, newest_values
 from mainstem.metadata.records.recent_rows import FileRows, RecentRows
 from mainstem.metadata.records.row_keys import V2, file_groups, hashed_texts
 from mainstem.metadata.records.row_merging import Block, merge, shown
@@ -140,6 +141,8 @@ class MetadataTable:
     #: path -> what tells a file from others that had its name: a metadata table that is made anew starts with
     #: the same names
     _signs: dict[str, tuple[str | None, int, int]] = field(default_factory=dict)
+    #: content and schema -> values that compactions of this table have encoded
+    _recoders: dict[tuple[Content, str], Recoder] = field(default_factory=dict)
 
     def reopened(self) -> MetadataTable:
         """The same for the same view of the data, with its own timeline listed again."""
@@ -353,7 +356,8 @@ class MetadataTable:
         return self.slice_content(found).rows
 
     def slice_content(self, found: FileSlice) -> SliceContent:
-        """``slice_rows``, with what the slice's files say of themselves; each file is read once."""
+        """What ``slice_rows`` is made of, with what the slice's files say of themselves; each file is read
+        once."""
         try:
             base, pieces = self._opened(found, None, None)
             held = [piece.file for piece in pieces if isinstance(piece, Whole)]
@@ -362,11 +366,12 @@ class MetadataTable:
             texts = [file.schema_text for file in held] + [piece.schema_text for piece in read]
             path = self.folder.outer(paths.in_partition(found.partition, found.base_file or ""))
             lower = [] if base is None else [_encoded(base, None, path)]
-            rows = _Found(lower, list(_read_together(pieces, None))).merged(self.content(found.partition))
+            both = _Found(lower, list(_read_together(pieces, None)))
         except FileNotFoundError as error:
             raise self._damaged(f"a file is gone ({error})", found.partition) from None
         count = deleted + sum(file.entry_count for file in held) + sum(len(piece.keys) for piece in read)
-        return SliceContent(rows, frozenset([one.schema_text for one in lower] + texts), count)
+        schemas = frozenset([one.schema_text for one in lower] + texts)
+        return SliceContent(self.content(found.partition), both, schemas, count, self._recoders)
 
     def _rows(
         self, partition: str, slices: Sequence[FileSlice], select: Select | None, keep: Keep | None
@@ -503,12 +508,40 @@ class MetadataTable:
 
 @dataclass(frozen=True)
 class SliceContent:
-    """A file slice's ``rows``, the Avro schemas of its files, and how many rows and deletes its log files
+    """The content of a file slice, the Avro schemas of its files, and how many rows and deletes its log files
     hold."""
 
-    rows: pa.Table
+    content: Content
+    found: _Found
     schema_texts: frozenset[str]
     log_rows: int
+    recoders: dict[tuple[Content, str], Recoder]
+
+    @property
+    def rows(self) -> pa.Table:
+        """The rows, each key once, tombstones included."""
+        return self.found.merged(self.content)
+
+    def encoded(self, schema_text: str, file_name: str) -> tuple[pa.Array, pa.Array]:
+        """Keys and values of ``rows`` as a base file of this name holds them, sorted by key."""
+        made = self._newest(schema_text, file_name) if self.content in OF_KEYS else None
+        return made or encode(self.content, self.rows, schema_text, file_name=file_name)
+
+    def _newest(self, schema_text: str, file_name: str) -> tuple[pa.Array, pa.Array] | None:
+        recoder = self.recoders.setdefault((self.content, schema_text), Recoder(self.content, schema_text))
+        pieces = [*self.found.base, *self.found.logs]
+        try:
+            base = "".join(one.path.rpartition("/")[2] for one in self.found.base)
+            return newest_values([_piece(piece) for piece in pieces], recoder, file_name, base)
+        except (CorruptTable, pa.ArrowInvalid):
+            for piece in pieces:  # find the damaged one
+                if isinstance(piece, Encoded):
+                    piece.decoded(self.content)
+            raise
+
+
+def _piece(found: Encoded | pa.Array) -> Piece | pa.Array:
+    return Piece(found.keys, found.values, found.schema_text) if isinstance(found, Encoded) else found
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mainstem.errors import Invalid
-from mainstem.options import engines, families, locks, placing
+from mainstem.options import catalogs, engines, families, locks, placing
 from mainstem.options.declaration import every_option, flag, one_of, whole_number
 from mainstem.options.metadata import (
     BLOOM_GROUPS,
@@ -123,6 +123,7 @@ __all__ = [
     "VECTOR_METRIC",
     "WRITER_NAME",
     "WriterOptions",
+    "catalogs",
     "engines",
     "every_option",
     "families",

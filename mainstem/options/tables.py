@@ -200,14 +200,6 @@ IGNORE_FAILED = Flag(
     "hoodie.datasource.write.streaming.ignore.failed.batch", False, read_by=_ENGINES, only=("false",),
     why="rows of a failed batch would be lost", says="Always this value.",
 )  # fmt: skip
-HIVE_SYNC = Flag(
-    "hoodie.datasource.hive_sync.enable", False, read_by=_ENGINES, only=("false",),
-    why="no catalog is synchronised", says="Always this value.",
-)  # fmt: skip
-META_SYNC = Flag(
-    "hoodie.datasource.meta.sync.enable", False, read_by=_ENGINES, only=("false",),
-    why="no catalog is synchronised", says="Always this value.",
-)  # fmt: skip
 _INSTEAD = "; compactions order rows where the sort columns of clustering are set"
 CLUSTER_INLINE = Flag(
     "hoodie.clustering.inline", False, read_by=_ENGINES, only=("false",),

@@ -52,11 +52,31 @@ CALLBACK_ON = Flag(
     "hoodie.write.commit.callback.on", False, read_by=_CALLBACK,
     says="Tells a web server of each write that this process committed.",
 )  # fmt: skip
+HTTP_CLASS = "org.apache.hudi.callback.impl.HoodieWriteCommitHttpCallback"
+KAFKA_CLASS = "org.apache.hudi.utilities.callback.kafka.HoodieWriteCommitKafkaCallback"
 CALLBACK_CLASS = Text(
-    "hoodie.write.commit.callback.class", "org.apache.hudi.callback.impl.HoodieWriteCommitHttpCallback",
-    read_by=_CALLBACK, says="Which kind of callback.",
-    only=("org.apache.hudi.callback.impl.hoodiewritecommithttpcallback",),
-    why="classes of Java do not run here, and commits are told by HTTP only",
+    "hoodie.write.commit.callback.class", HTTP_CLASS,
+    like=f"{HTTP_CLASS} or {KAFKA_CLASS}", read_by=_CALLBACK,
+    says="Which kind of callback: Hudi's by HTTP, or its one to Kafka.",
+)  # fmt: skip
+KAFKA_SERVERS = Text(
+    "hoodie.write.commit.callback.kafka.bootstrap.servers", like="host:port,host:port", read_by=_CALLBACK,
+    says="Kafka's brokers.",
+)  # fmt: skip
+KAFKA_TOPIC = Text(
+    "hoodie.write.commit.callback.kafka.topic", read_by=_CALLBACK, says="The topic that takes the messages."
+)
+KAFKA_PARTITION = Text(
+    "hoodie.write.commit.callback.kafka.partition", like="whole number", read_by=_CALLBACK,
+    says="Its partition; if it is not given, Kafka chooses by the table's name.",
+)  # fmt: skip
+KAFKA_ACKS = Text(
+    "hoodie.write.commit.callback.kafka.acks", "all", like="all, 0 or 1", read_by=_CALLBACK,
+    says="How many brokers must have a message.",
+)  # fmt: skip
+KAFKA_RETRIES = Whole(
+    "hoodie.write.commit.callback.kafka.retries", 3, 0, 1_000, read_by=_CALLBACK,
+    says="How often a message is sent again.",
 )  # fmt: skip
 CALLBACK_URL = Text(
     "hoodie.write.commit.callback.http.url", like="http:// or https://", read_by=_CALLBACK,
@@ -74,7 +94,34 @@ CALLBACK_HEADERS = Text(
     "hoodie.write.commit.callback.http.custom.headers", like="Name:value;Name:value", read_by=_CALLBACK,
     says="More headers.",
 )  # fmt: skip
-CALLBACK_OPTIONS = (CALLBACK_ON, CALLBACK_URL, CALLBACK_KEY, CALLBACK_TIMEOUT, CALLBACK_HEADERS)
+_VALIDATORS = "services.pre_commit"
+VALIDATORS = Text(
+    "hoodie.precommit.validators", like="class names", read_by=_VALIDATORS,
+    says="Hudi's SQL validators, which may refuse a commit before it is published.",
+)  # fmt: skip
+VALIDATORS_EQUAL = Text(
+    "hoodie.precommit.validators.equality.sql.queries", like="query;query", read_by=_VALIDATORS,
+    says="Queries whose result on `<TABLE_NAME>` must be the same before and after a commit.",
+)  # fmt: skip
+VALIDATORS_DIFFER = Text(
+    "hoodie.precommit.validators.inequality.sql.queries", like="query;query", read_by=_VALIDATORS,
+    says="Queries whose result must be another one after a commit.",
+)  # fmt: skip
+VALIDATORS_VALUE = Text(
+    "hoodie.precommit.validators.single.value.sql.queries", like="query#result;query#result",
+    read_by=_VALIDATORS, says="Queries on `<TABLE_NAME>` or `<ADDED_ROWS>`, each with its value.",
+)  # fmt: skip
+VALIDATORS_FAILURE = Choice(
+    "hoodie.precommit.validators.failure.policy", "FAIL", ("FAIL", "WARN_LOG"), read_by=_VALIDATORS,
+    says="Whether a query that is not satisfied ends the transaction, or is a warning in the log.",
+)  # fmt: skip
+VALIDATOR_OPTIONS = (
+    VALIDATORS, VALIDATORS_EQUAL, VALIDATORS_DIFFER, VALIDATORS_VALUE, VALIDATORS_FAILURE,
+)  # fmt: skip
+CALLBACK_OPTIONS = (
+    CALLBACK_ON, CALLBACK_CLASS, CALLBACK_URL, CALLBACK_KEY, CALLBACK_TIMEOUT, CALLBACK_HEADERS,
+    KAFKA_SERVERS, KAFKA_TOPIC, KAFKA_PARTITION, KAFKA_ACKS, KAFKA_RETRIES,
+)  # fmt: skip
 LOG_MAX = Whole(
     "hoodie.logfile.max.size", 1024**3, 1024, 2**40, "bytes", read_by="writers.append",
     says="A log file that has grown beyond this is followed by a new one.",

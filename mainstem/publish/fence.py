@@ -23,7 +23,7 @@ class Notes:
     get this time or an earlier one, whatever the timeline shows ("": no limit). ``moved``: another section
     may have entered since this process's latest one; ``only_commits``: those that did decided delta commits
     and nothing else. ``epoch``: of this look; after the epoch ``commits_from`` nothing but delta commits was
-    decided.
+    decided. ``showing``: instants whose base files were about to get their names (``publish.showing``).
     """
 
     foreign_seen: bool = False
@@ -32,6 +32,7 @@ class Notes:
     only_commits: bool = False
     epoch: int = 0
     commits_from: int = 1 << 62
+    showing: tuple[str, ...] = ()
 
 
 class Epoch(Protocol):

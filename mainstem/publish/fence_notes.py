@@ -4,6 +4,7 @@
   the clock skew (``publish.skew_wait``).
 - ``newest-T``: no instant may get the time T or an earlier one, although the file with that time has left the
   timeline. Services note it before they delete such a file.
+- ``showing-T``: base files of the instant T are about to get their names (``publish.showing``).
 
 A listing of the folder shows the notes at no extra call (``Fence.look``, ``Fence.enter``).
 """
@@ -22,7 +23,8 @@ FOREIGN_NOTE = "foreign"
 def notes_in(names: Sequence[str]) -> Notes:
     """The notes among the names in the fence's folder."""
     newest = max(filter(None, map(paths.parse_newest_note, names)), default="")
-    return Notes(FOREIGN_NOTE in names, newest)
+    showing = tuple(sorted(filter(None, map(paths.parse_showing_note, names))))
+    return Notes(FOREIGN_NOTE in names, newest, showing=showing)
 
 
 def note_newest(storage: Storage, time: str) -> None:

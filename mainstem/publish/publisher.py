@@ -32,17 +32,19 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Concatenate, Generic, ParamSpec, TypeVar
 
 from mainstem.errors import LeaseLost, MainstemError, OutcomeUnknown, Unavailable, Unsupported
 from mainstem.limits import PUBLISH_ATTEMPTS_MAX
 from mainstem.options.locks import EXPIRE_MS
 from mainstem.publish.fence import Epoch, Fence, Notes
+from mainstem.publish.showing import Showing, take_back
 from mainstem.publish.skew_wait import MixedWritersWarning, SkewWait
 from mainstem.storage import paths
 from mainstem.storage.links import NotDurable
-from mainstem.storage.protocol import Storage
-from mainstem.storage.side_by_side import side_by_side
+from mainstem.storage.protocol import EMPTY, Storage
+from mainstem.storage.side_by_side import looked
 from mainstem.storage.swaps import has_swaps
 from mainstem.timeline.active import ActiveTimeline, TimelineReader
 from mainstem.timeline.instant import DELTACOMMIT, INFLIGHT, REQUESTED, RESTORE, parse_instant
@@ -167,6 +169,7 @@ class _Order(Generic[T]):
     keeps_time: bool
     beside: Callable[[], object] | None
     carries: bool
+    showing: Showing | None
     tried: Epoch | None = None
     read: object = None
     owed: bool = False
@@ -338,6 +341,7 @@ class Publisher:
         keeps_time: bool = False,
         beside: Callable[[], object] | None = None,
         carries: bool = False,
+        showing: Showing | None = None,
     ) -> Published[T]:
         """Publish one file. ``target(time)`` names it inside the timeline folder.
 
@@ -350,13 +354,16 @@ class Publisher:
         the file is named after its time, note that beside the fence first, for writers that list the data
         table's timeline only. ``beside``: a read that ``decide`` needs (``Section.beside``); a store makes it
         while it lists the timeline. ``carries``: the file is a delta commit's, and ``decide`` reads completed
-        files in ``Section.decided`` first.
+        files in ``Section.decided`` first. ``showing``: data files that get their names just before it. If
+        they were shown and the section failed, it runs again, and ``decide`` must refuse.
 
         Raises ``LockUnavailable``, ``LeaseLost`` (superseded many times, nothing published),
         ``OutcomeUnknown`` (the link failed, and may or may not have taken effect).
         """
         self._learn()
-        order = _Order(target, prepared, decide, before_link, ahead, folder, keeps_time, beside, carries)
+        order = _Order(
+            target, prepared, decide, before_link, ahead, folder, keeps_time, beside, carries, showing
+        )
         published, held = self._attempts("publishing", self._section, order)
         return replace(published, held=held)
 
@@ -379,6 +386,7 @@ class Publisher:
             # 3. List the timeline. It shows everything that others published; the caller decides by it.
             timeline, beside = self._look(epoch, order)
             self._refuse_unlocked(lease, epoch.notes)
+            self._sweep_shown(epoch, timeline)
             if planned_on is not None and _changed(planned_on, timeline):
                 raise LeaseLost("an instant completed, or another plan appeared, while the plan was made")
             decision = order.decide(Section(timeline, epoch, _store_clock(lease, epoch), beside))
@@ -411,9 +419,20 @@ class Publisher:
             lease.check()
             target = f"{order.folder}/{order.target(time)}"
             try:
+                if order.showing is not None:
+                    order.showing.show(epoch)
+                    lease.check()
                 self._link(epoch.publish, epoch.published, target, [order.folder])
             except NotDurable as error:
                 raise _unsynced(target, error, self._seams.storage.base) from error
+            except OutcomeUnknown:
+                raise
+            except (OSError, MainstemError):  # nothing was published
+                if order.showing is not None:
+                    quietly(order.showing.take_away)
+                raise
+            if order.showing is not None:
+                quietly(order.showing.forget)
             self._last_time = time
             if self.remembers:
                 self._note_own(order.folder, order.target(time))
@@ -453,10 +472,21 @@ class Publisher:
         if order.beside is not None and self.remembers:
             looks.insert(0, order.beside)
         if not epoch.told:  # else what was read then still holds, as whoever replaces it decides that, too
-            order.read = side_by_side(self._seams.storage, lambda look: look(), looks)[0]
+            order.read = looked(self._seams.storage, looks)[0]
         order.tried = epoch
         self._wait.note_own(*epoch.ours)
         return self._reader.load(epoch.listed), order.read if len(looks) > 1 else None
+
+    def _sweep_shown(self, epoch: Epoch, timeline: ActiveTimeline) -> None:
+        """Take away what an earlier section showed of an instant that it did not complete, and cannot any
+        more. ``timeline`` was listed after the entry. What is neither completed nor pending there may be
+        archived: ``writers.leftovers`` asks."""
+        storage = self._seams.storage
+        for instant in epoch.notes.showing:
+            if timeline.completion_of(instant, DELTACOMMIT) is not None:
+                quietly(partial(storage.delete, paths.showing_note(instant)))
+            elif timeline.has(f"{instant}.{DELTACOMMIT}.{REQUESTED}"):
+                take_back(storage, instant)
 
     def _refuse_unlocked(self, lease: Lease, notes: Notes) -> None:
         """Run the section again under the lock once another kind of writer was seen, which knows no fence."""
@@ -609,7 +639,7 @@ class Publisher:
         listings = [self.seen if lease is _NO_LEASE else self._reader.load]
         if with_metadata and self._wait.is_always_owed(foreign_seen):
             listings.append(self._metadata_reader.load)
-        timeline, *own = side_by_side(self._seams.storage, lambda listing: listing(), listings)
+        timeline, *own = looked(self._seams.storage, listings)
         if not timeline.count:  # the table may be gone, and a heartbeat made now would bring its folder back
             self._look_at_fence()
         self._refuse_to_begin(timeline)
@@ -629,7 +659,7 @@ class Publisher:
         # 4. Create the request, exclusively.
         name, one.put = f"{time}.{action}.{REQUESTED}", True
         try:
-            self._seams.storage.put_new(paths.timeline_file(name), b"", durable=False)
+            self._seams.storage.put_new(paths.timeline_file(name), EMPTY, durable=False)
         except FileExistsError as error:
             heartbeats.stop(tried.pop().time)
             self._reader.load()  # what was remembered of the timeline lacks it, and would lead to it again
@@ -648,7 +678,7 @@ class Publisher:
         if not looks:
             return Notes() if create() else None
         steps: list[Callable[[], object]] = [create, self._look_at_fence]
-        created, notes = side_by_side(self._seams.storage, lambda step: step(), steps)
+        created, notes = looked(self._seams.storage, steps)
         assert isinstance(notes, Notes)
         return notes if created else None
 
@@ -698,7 +728,9 @@ class Publisher:
             raise _NeedsLock("it swaps the gate when it enters")
         epoch = self._fence.enter()
         try:
-            return work(Guarded(self._seams.storage, lease, epoch, self._reader.load()))
+            timeline = self._reader.load()
+            self._sweep_shown(epoch, timeline)
+            return work(Guarded(self._seams.storage, lease, epoch, timeline))
         finally:
             epoch.leave()
 

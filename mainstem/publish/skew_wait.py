@@ -21,6 +21,7 @@ from mainstem.timeline.instant import COMMIT, DELTACOMMIT, INFLIGHT, REQUESTED, 
 from mainstem.truetime.heartbeats import parse_promise
 
 _MARK_WINDOW_BYTES = 256
+_BEGUN_WRITES = (f".{DELTACOMMIT}.{REQUESTED}", f".{DELTACOMMIT}.{INFLIGHT}")
 
 
 class MixedWritersWarning(UserWarning):
@@ -70,8 +71,7 @@ class SkewWait:
             new = (timeline.since(last[0]) | left) - self._known
         unjudged = set(new)
         if patient:
-            states = (f".{DELTACOMMIT}.{REQUESTED}", f".{DELTACOMMIT}.{INFLIGHT}")
-            pending = {name for name in new if name.endswith(states)}
+            pending = {name for name in new if name.endswith(_BEGUN_WRITES)}
             new -= {name for name in pending if name.partition(".")[0] not in self._young}
             self._young = {name.partition(".")[0] for name in pending}
         for name, ours in self._judged(sorted(new), timeline):
@@ -117,7 +117,10 @@ class SkewWait:
         self._ours.update(i.requested for i in map(parse_instant, names) if i is not None)
 
     def _is_ours(self, name: str, timeline: ActiveTimeline) -> bool | None:
-        """True for our files and non-instants, None for an instant that does not show its writer yet."""
+        """True for our files and non-instants, None for an instant that does not show its writer yet. A
+        completed write is judged by its completed file alone."""
+        if name.endswith(_BEGUN_WRITES) and name.partition(".")[0] in timeline.completion_times:
+            return True
         instant = parse_instant(name)
         if instant is None:
             return True

@@ -73,6 +73,7 @@ from mainstem.truetime.heartbeats import parse_promise
 from mainstem.writers.bulk_insert import BaseFileStat
 from mainstem.writers.conflicts import CompletedWrites, is_completed_write
 from mainstem.writers.context import WriterContext
+from mainstem.writers.give_way import GiveWay, Patience, passed_by
 from mainstem.writers.rollback import condemned, roll_back
 
 __all__ = ["Clustered", "cluster", "execute", "pending", "schedule"]
@@ -250,6 +251,7 @@ class _Execution:
     schema: str
     tasks: tuple[OutputTask, ...]
     written: _WrittenSince
+    patience: Patience
     #: under consistent hashing: those of its partitions once it is completed
     rings: tuple[Ring, ...] = ()
 
@@ -293,7 +295,7 @@ class _Execution:
         )
         written = _WrittenSince(storage, time, plan, ctx.config.history)
         rings = tuple(changes[partition].ring for partition in sorted(changes))
-        return cls(ctx, time, plan, schema_text(state), tasks, written, rings)
+        return cls(ctx, time, plan, schema_text(state), tasks, written, Patience(ctx), rings)
 
     def begin(self) -> None:
         """Raises ``Unavailable`` while another engine may be executing the plan."""
@@ -323,10 +325,15 @@ class _Execution:
         content = encode_replace_commit(
             stats, {**self.plan.notes, "schema": self.schema}, CLUSTER, self.plan.replaced
         )
-        published = publish_end(
-            ctx, self.time, REPLACECOMMIT, content, self._decide, changes=FileChanges.of_stats(stats)
-        )
+        changes = FileChanges.of_stats(stats)
+        published = publish_end(ctx, self.time, REPLACECOMMIT, content, self._decide, changes=changes)
+        while isinstance(other := published.decision, GiveWay) and self.patience.wait(other):
+            published = publish_end(ctx, self.time, REPLACECOMMIT, content, self._decide, changes=changes)
         match published.decision:
+            case GiveWay(instant):
+                roll_back(ctx, Instant(self.time, CLUSTERING, INFLIGHT), own=True)
+                why = f"{instant} is about to complete, which clusterings or overwrites have passed by before"
+                return Clustered(self.time, None, why=why)
             case Clustered() as ended:
                 return ended
             case _StepBack(why):
@@ -346,7 +353,7 @@ class _Execution:
             "" if order is None else str(order),
         )
 
-    def _decide(self, section: Section) -> Clustered | _StepBack | None:
+    def _decide(self, section: Section) -> Clustered | _StepBack | GiveWay | None:
         """Under the lock: the plan's outcome, or None if it may complete."""
         storage, timeline = self.ctx.seams.storage, section.timeline
         if self.time not in pending(timeline) or self.time in condemned(storage, timeline):
@@ -357,6 +364,8 @@ class _Execution:
         late = self.written.find(timeline)
         if late is not None:
             return _StepBack(f"{late} wrote to its file groups meanwhile")
+        if not self.rings and (first := passed_by(storage, timeline)) is not None:
+            return first
         if others := self._others():
             raise Unavailable(
                 f"another engine executes the clustering {self.time} too: {min(others)}; nothing was"

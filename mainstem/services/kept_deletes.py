@@ -42,7 +42,7 @@ from mainstem.errors import MainstemError
 from mainstem.formats.delete_records import can_order_deletes
 from mainstem.formats.log_file import BlockKind, LogBlock, delete_block
 from mainstem.formats.native_log import NativeBlock
-from mainstem.layout.key_index import key_index
+from mainstem.layout.key_index import table_index
 from mainstem.layout.properties import TableConfig
 from mainstem.merge.rules import marks_deletes
 from mainstem.options.tables import KEEP_TOMBSTONES
@@ -71,7 +71,7 @@ def hours_kept(config: TableConfig, spec: ReadSpec) -> int:
     rules = spec.rules
     if not rules.ordering or rules.merger is not None or spec.ids is not None or spec.virtual_key:
         return 0
-    if key_index(config.raw) is not None or config.uses_rings:
+    if table_index(config.raw) is not None or config.uses_rings:
         return 0
     if not all(can_order_deletes(kind) for kind in spec.ordering_types):
         return 0

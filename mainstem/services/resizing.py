@@ -76,6 +76,7 @@ from mainstem.services.clustering import foreign_write
 from mainstem.services.compaction_plan import CompactionOptions, FileListing
 from mainstem.services.progress import Progress, silent
 from mainstem.storage import paths
+from mainstem.storage.folders import make_folder
 from mainstem.storage.links import has_links, links
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline
@@ -85,13 +86,14 @@ from mainstem.timeline.instant import CLUSTERING, COMPACTION, DELTACOMMIT, LOGCO
 from mainstem.timeline.plans import load_compaction_plan
 from mainstem.writers.append import BucketAppender
 from mainstem.writers.bulk_insert import BaseFileStat, BulkInserter
+from mainstem.writers.commit_checks import FoundCommitted
 from mainstem.writers.conflicts import COMPACT, CompletedWrites, is_completed_write
 from mainstem.writers.context import WriterContext
 from mainstem.writers.outcome import Outcome
 from mainstem.writers.overwriting import with_logs
 from mainstem.writers.resize_property import announce, is_pending, settle
 from mainstem.writers.rollback import condemned, roll_back_failed_writes
-from mainstem.writers.transaction import Decision, FoundCommitted, Transaction
+from mainstem.writers.transaction import Decision, Transaction
 from mainstem.writers.write_spec import RESIZE, WriteSpec, complete_rules
 
 __all__ = ["ResizedTable", "resize"]
@@ -238,6 +240,7 @@ class _Rounds:
         try:
             now.make_files(source, self._progress)
         except FileNotFoundError:  # a clean, a rollback or a restore came in between
+            self._source = None
             return None
         self._source = now
         self._abort({now})
@@ -694,8 +697,10 @@ class _BaseFiles(BulkInserter):
             entries = min(how.bloom.entries, max(new.count, 1))
             how = replace(how, bloom=replace(how.bloom, entries=entries))
         name = paths.base_name(new.file_id, self._tokens(partition), self._spec.instant)
-        sink = self._open_file(partition, name)
-        stat = BaseFileStat(partition, new.file_id, name, self._spec.instant, 0, blocks=1)
+        sink = self._open_file(partition, name, unshown=self._spec.shown_late)
+        stat = BaseFileStat(
+            partition, new.file_id, name, self._spec.instant, 0, blocks=1, unshown=self._spec.shown_late
+        )
         self._closed.append(stat)
         try:
             named = (t.append_column(_FILE_NAME, pa.repeat(new.file_id, t.num_rows)) for t in new.tables)
@@ -713,28 +718,29 @@ class _BaseFiles(BulkInserter):
         self.torn = True
         partition, file_id, storage = earlier.partition, earlier.file_id, self._storage
         name = paths.base_name(file_id, self._tokens(partition), self._spec.instant)
-        stat = replace_stat(earlier, name, self._spec.instant)
+        stat = replace_stat(earlier, name, self._spec)
         self._closed.append(stat)
         if has_links(storage):
             self._ensure_partition(partition)
             self._mark(partition, name)
-            links(storage).link(earlier.path, paths.in_partition(partition, name))
+            make_folder(storage, stat.stored_at.rpartition("/")[0])
+            links(storage).link(earlier.stored_at, stat.stored_at)
             self._folders.add(partition)
         else:
-            sink = self._open_file(partition, name)
+            sink = self._open_file(partition, name, unshown=stat.unshown)
             try:
                 for offset in range(0, earlier.size_bytes, _PIECE_BYTES):
                     length = min(_PIECE_BYTES, earlier.size_bytes - offset)
-                    sink.append([storage.read_range(earlier.path, offset, length)])
+                    sink.append([storage.read_range(earlier.stored_at, offset, length)])
             finally:
                 self._put_markers()
                 sink.close(durable=self._spec.fsync)
         self.torn = False
 
 
-def replace_stat(earlier: BaseFileStat, name: str, instant: str) -> BaseFileStat:
+def replace_stat(earlier: BaseFileStat, name: str, spec: WriteSpec) -> BaseFileStat:
     """The stat of the same file under another name."""
     return BaseFileStat(
-        earlier.partition, earlier.file_id, name, instant, 0, writes=earlier.writes,
-        size_bytes=earlier.size_bytes, blocks=1,
+        earlier.partition, earlier.file_id, name, spec.instant, 0, writes=earlier.writes,
+        size_bytes=earlier.size_bytes, blocks=1, unshown=spec.shown_late,
     )  # fmt: skip

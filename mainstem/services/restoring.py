@@ -76,6 +76,8 @@ from mainstem.writers.rollback import (
     condemned,
     delete_with_checksum,
     forget_begun_savepoint,
+    forget_showing,
+    forget_unshown,
     remove_private_files,
     set_metadata_aside,
     shown_on_timeline,
@@ -237,6 +239,7 @@ class _Run:
                 forget_rings(self._storage, listing.partition, self._times)
         for requested in sorted(self._times):
             self._storage.delete_tree(paths.marker_folder(requested))
+            forget_showing(self._storage, requested)
             self._ctx.heartbeats.stop(requested)
         return self._deleted
 
@@ -250,6 +253,8 @@ class _Run:
         self._storage.settle([], [paths.TIMELINE], durable=True)
 
     def _remove_data_files(self) -> None:
+        for requested in sorted(self._times):
+            forget_unshown(self._storage, requested)
         touched = []
         listings = list(
             list_partitions(self._storage, partitioned=bool(self._ctx.config.partition_fields))

@@ -35,6 +35,7 @@ from mainstem.services.service_switches import (
     VECTORS,
     RunOptions,
 )
+from mainstem.telemetry import steps
 from mainstem.writers.context import WriterContext
 from mainstem.writers.rollback import roll_back_failed_writes
 
@@ -141,6 +142,15 @@ class Round:
         return runs
 
     def _run(self, ctx: WriterContext, service: str, options: RunOptions) -> ServiceRun:
+        with steps.step("service", ctx.base, service=service) as step:
+            run = self._done(ctx, service, options)
+            step.tell(results=len(run.results), error=None if run.error is None else str(run.error))
+        if run.error is not None:
+            kind = type(run.error).__name__
+            steps.counted("service.errors", 1, "{error}", ctx.base, service=service, error=kind)
+        return run
+
+    def _done(self, ctx: WriterContext, service: str, options: RunOptions) -> ServiceRun:
         results: list[Result] = []
         try:
             for result in self._steps(ctx, service, options):

@@ -17,8 +17,10 @@ import pyarrow as pa
 from mainstem.api.job_table import contradiction, open_or_create
 from mainstem.api.table import Table
 from mainstem.errors import Invalid, Unsupported
+from mainstem.options.catalogs import HIVE_SYNC, METASTORE_URIS, SYNC_OPTIONS
 from mainstem.options.placing import PARTITION_FIELDS, RECORD_KEY_FIELDS
 from mainstem.options.tables import MERGE_MODE
+from mainstem.spark import hive_session
 from mainstem.spark.index_sql import catalogued
 from mainstem.spark.options import WriteOptions
 from mainstem.spark.pushed_down import items, quoted
@@ -138,9 +140,18 @@ def _add(named: Named, plan: Any, text: str) -> _Answer:
             raise Invalid(f"ALTER TABLE ADD COLUMNS: the table has {name!r} already", table=named.table.path)
         wanted[name] = _type_of(column.dataType())
     _evolve(named, wanted)
-    if named.entry is not None:
-        named.spark.sql(text)
+    _follow(named, text)
     return _NOTHING
+
+
+def _follow(named: Named, text: str) -> None:
+    """Lets the catalog follow columns that the table has now."""
+    options = hive_session.completed(named.spark, named.properties)
+    if METASTORE_URIS in options and options.get(HIVE_SYNC, "").lower() == "true":
+        of_sync = {key: value for key, value in options.items() if key in SYNC_OPTIONS}
+        hive_session.register(named.spark, named.table, of_sync, {})
+    elif named.entry is not None:
+        named.spark.sql(text)
 
 
 def _alter(named: Named, plan: Any, text: str) -> _Answer:
@@ -159,8 +170,7 @@ def _alter(named: Named, plan: Any, text: str) -> _Answer:
         if spec.newComment().isDefined() and named.entry is None:
             named.in_catalog("a comment", text)
     _evolve(named, wider)
-    if named.entry is not None:
-        named.spark.sql(text)
+    _follow(named, text)
     return _NOTHING
 
 

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from mainstem.api.given_options import operation, shared_location, sorted_out, texts_of
 from mainstem.errors import Invalid, Unsupported
+from mainstem.layout.properties import TableConfig
 from mainstem.options.engines import (
     BATCH_ID,
     COW_AS_MOR,
@@ -47,6 +48,7 @@ from mainstem.storage.location import Location
 from mainstem.writers.write_spec import (
     DELETE,
     DELETE_PARTITION,
+    INSERT,
     INSERT_OVERWRITE,
     INSERT_OVERWRITE_TABLE,
     OVERWRITES,
@@ -104,6 +106,8 @@ class WriteOptions:
     shuffle: str = SHUFFLE.default
     partitions: tuple[str, ...] = ()
     overwrite_mode: str = ""
+    #: whether the operation was said
+    chosen: bool = True
 
     @classmethod
     def parse(
@@ -136,7 +140,13 @@ class WriteOptions:
             shuffle=SHUFFLE.read(texts),
             partitions=_partitions(texts, asked),
             overwrite_mode=_overwrite_mode(texts),
+            chosen=OPERATION in texts,
         )
+
+    def for_table(self, config: TableConfig) -> WriteOptions:
+        """These options for this table: where its keys are made up, rows are inserted unless the operation
+        is said (``HoodieSparkSqlWriter.deduceOperation``)."""
+        return self if self.chosen or config.record_key else replace(self, operation=INSERT)
 
     def overwriting(self, session_mode: str | None, *, partitioned: bool) -> WriteOptions:
         """These options for ``mode("overwrite")``: an operation that overwrites and keeps the table.

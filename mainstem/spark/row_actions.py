@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.errors import Invalid
+from mainstem.layout.key_generator import KEY_COLUMN
 from mainstem.merge.modes import IGNORE_DEFAULTS
 from mainstem.writers.write_spec import DELETE_MARK
 
@@ -90,6 +91,8 @@ class RowActions:
 
     def _check_once(self, rows: pa.Table) -> None:
         """Deletes may meet: one, or several, leave the same."""
+        if self.key[0] == KEY_COLUMN:  # made up: new rows have none yet
+            rows = rows.filter(rows.column(KEY_COLUMN).is_valid())
         counted = rows.group_by(list(self.key)).aggregate([(ACTION, "count"), (ACTION, "min")])
         several = pc.and_(
             pc.greater(counted.column(f"{ACTION}_count"), 1),

@@ -30,6 +30,7 @@ from mainstem.api.job_table import exists, open_or_create
 from mainstem.api.table import Table
 from mainstem.errors import Invalid, Unsupported
 from mainstem.formats.avro_schema import META_FIELDS
+from mainstem.layout.key_generator import KEY_COLUMN
 from mainstem.merge.modes import FILL_UNAVAILABLE, IGNORE_DEFAULTS
 from mainstem.merge.rules import MergeRules, column_defaults, merge_rules
 from mainstem.options.engines import MERGE_PARTIAL
@@ -191,13 +192,18 @@ class _Plan:
     def of(
         cls, spark: SparkSession, statement: RowStatement, table: Table, properties: Mapping[str, object]
     ) -> _Plan:
+        from pyspark.sql.types import StringType, StructField, StructType
+
         config = table.config
         rules = merge_rules(config.raw)
-        key = tuple(dict.fromkeys((*config.record_key, *config.partition_fields)))
+        made_up = not config.record_key
+        key = tuple(dict.fromkeys((*(config.record_key or (KEY_COLUMN,)), *config.partition_fields)))
         asked = {name: text for name in MERGE_PARTIAL.names if (text := spark.conf.get(name, None))}
         asked |= {name: str(value) for name, value in properties.items()}
         partial = rules.partial if MERGE_PARTIAL.read(asked) else None
         schema, moment = spark_schema(table.schema), newest_moment(table)
+        if made_up:  # rows are told by the key that each has in the table
+            schema = StructType([StructField(KEY_COLUMN, StringType()), *schema.fields])
         made = cls(spark, statement, table, schema, rules, [], key, partial, moment)
         made.clauses = made._clauses()
         return made
@@ -260,7 +266,8 @@ class _Plan:
         """Every column from the source's column of its name (Spark's UPDATE SET * and INSERT *)."""
         name = self.statement.source_name
         prefix = f"{quoted(name)}." if name else ""
-        return {column: _Given(f"{prefix}{quoted(column)}", 0) for column in self.schema.names}
+        names = [column for column in self.schema.names if column != KEY_COLUMN]
+        return {column: _Given(f"{prefix}{quoted(column)}", 0) for column in names}
 
     # -- its query -----------------------------------------------------------------------------------
 
@@ -455,7 +462,7 @@ class _Plan:
         return nothing
 
     def _nullable(self, name: str) -> bool:
-        return bool(self.table.schema.field(name).nullable)
+        return name == KEY_COLUMN or bool(self.table.schema.field(name).nullable)
 
     def _action(self, values: Mapping[tuple[int, str], Column]) -> Column:
         from pyspark.sql import functions as F

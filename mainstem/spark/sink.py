@@ -34,6 +34,7 @@ from mainstem.errors import (
     Unavailable,
     Unsupported,
 )
+from mainstem.layout.key_generator import KEY_COLUMN
 from mainstem.options import BESIDE_COMMITS
 from mainstem.options.engines import IDENTIFIER, ORDINAL
 from mainstem.spark import connect_writes
@@ -144,7 +145,7 @@ def write_batch(
     if found.streaming:
         parsed = _beside_services(parsed)
     table = open_for_job(parsed, arrow_schema(df.schema, nullable=True))
-    return write_once(df, _Ways(table, parsed), found)
+    return write_once(df, _Ways(table, parsed.for_table(table.config)), found)
 
 
 def write_statement(df: DataFrame, table: Table, options: WriteOptions, step: RowStep) -> Outcome:
@@ -246,10 +247,11 @@ class _StreamSink:
     """The function of ``foreachBatch``; one write per batch, so its ordinal is always 0."""
 
     def __init__(self, options: WriteOptions, schema: pa.Schema, on_outcome: OnOutcome | None) -> None:
-        self._options = options
+        table = open_for_job(options, schema)
+        self._options = options = options.for_table(table.config)
         self._schema = schema
         self._on_outcome = on_outcome
-        self._ways = _Ways(open_for_job(options, schema), options)
+        self._ways = _Ways(table, options)
         # A wrong option or an unwritable table shows before the query starts.
         self._ways.table.writer_context()
         self._claimed: str | None = None
@@ -411,7 +413,13 @@ def by_bucket(df: DataFrame, spec: WriteSpec, tasks: int | None = None) -> DataF
 def _by_key(df: DataFrame, spec: WriteSpec) -> DataFrame:
     """The same rows, with all rows of a key in one task."""
     from pyspark.sql import functions as F
+    from pyspark.sql import types as T
 
+    if spec.keys.made_up:  # new rows have no key yet, and meet no other
+        nested = (T.MapType, T.StructType, T.ArrayType)
+        plain = [field.name for field in df.schema if not isinstance(field.dataType, nested)]
+        spread = F.xxhash64(*(F.col(f"`{name}`") for name in plain)).cast("string")
+        return df.repartition(F.coalesce(F.col(KEY_COLUMN), spread))
     return df.repartition(*(F.col(f"`{name}`") for name in spec.keys.key_fields))
 
 

@@ -183,6 +183,7 @@ def write_part(
     context = TaskContext.get()
     assert context is not None, "a data source writes inside Spark tasks"
     table = open_or_create(options, schema)
+    options = options.for_table(table.config)
     if overwrite:
         partitioned = bool(table.config.partition_fields)
         options = options.overwriting(context.getLocalProperty(_SESSION_MODE), partitioned=partitioned)

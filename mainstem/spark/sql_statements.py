@@ -23,6 +23,7 @@ from mainstem.services.progress import Progress
 from mainstem.spark import (
     catalog_statements,
     connect_sql,
+    hive_session,
     insert_statements,
     procedures,
     row_statements,
@@ -128,7 +129,7 @@ def _parsed(
                 return None
             named = catalog_statements.Named.of(spark, parts, open_table(location_in(spark, path)))
             return catalog_statements.answer(named, node, text)
-        properties = {**options_of(spark, parts), **properties}
+        properties = {**hive_session.completed(spark, options_of(spark, parts)), **properties}
         found = _Statement(spark, text, plan, path, properties, given)
         if node.nodeName() == "ShowPartitions" and not node.pattern().isDefined():
             return table_statements.show_partitions(spark, found.table)

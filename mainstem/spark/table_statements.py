@@ -3,9 +3,9 @@ PARTITION.
 
 A table is made from Hudi's properties (``primaryKey``, ``preCombineField`` or ``orderingFields``, ``type``,
 ``recordMergeMode``, and options of Hudi by their names, in TBLPROPERTIES or OPTIONS), at its location or in
-Spark's warehouse. Then the session's catalog learns its name, columns, comments and location, and those
-options that are of jobs, not of the table. So statements of ``sql`` find it, and go by these options.
-Partitions are hive style, as those that Hudi's SQL makes.
+Spark's warehouse; without ``primaryKey`` its keys are made up. Then the session's catalog learns its name,
+columns, comments and location, and those options that are of jobs, not of the table. So statements of ``sql``
+find it, and go by these options. Partitions are hive style, as those that Hudi's SQL makes.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from mainstem.api.job_table import exists, open_or_create
 from mainstem.api.table import Table
 from mainstem.errors import Invalid, Unsupported
 from mainstem.merge.payloads import KNOWN_PAYLOADS
+from mainstem.options.catalogs import SYNC_OPTIONS
 from mainstem.options.engines import COW_AS_MOR, OPERATION
 from mainstem.options.placing import HIVE_STYLE, PARTITION_FIELDS, RECORD_KEY_FIELDS
 from mainstem.options.tables import (
@@ -32,6 +33,7 @@ from mainstem.options.tables import (
     TABLE_NAME,
     TABLE_TYPE,
 )
+from mainstem.spark import hive_session
 from mainstem.spark.index_sql import SOURCES
 from mainstem.spark.insert_statements import partition_path
 from mainstem.spark.options import WriteOptions
@@ -42,6 +44,7 @@ from mainstem.spark.types import arrow_schema, local_frame, spark_schema
 from mainstem.storage import paths
 from mainstem.storage.store_options import is_of_store
 from mainstem.writers.outcome import EMPTY, Outcome
+from mainstem.writers.write_spec import INSERT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -148,6 +151,8 @@ class _Wanted:
 
 def _made(spark: SparkSession, wanted: _Wanted, schema: StructType, query: DataFrame | None) -> Outcome:
     options, notes = table_options(spark, "CREATE TABLE", wanted.given)
+    synced = hive_session.sync_options(spark, wanted.parts)
+    options = {**synced, **options}
     if wanted.fields:
         options[str(PARTITION_FIELDS)] = ",".join(wanted.fields)
     location = wanted.location or _default(spark, wanted.name)
@@ -155,15 +160,10 @@ def _made(spark: SparkSession, wanted: _Wanted, schema: StructType, query: DataF
     place = shared_location(location, options, below)
     path, there = place.base, exists(place)
     if not there:
-        if RECORD_KEY_FIELDS not in options:
-            raise Invalid(
-                "CREATE TABLE: TBLPROPERTIES has no primaryKey, which tells rows apart: name its columns,"
-                " primaryKey = 'id'. Tables whose keys Hudi makes up cannot be written here",
-                table=path,
-            )
         partitioned = {str(HIVE_STYLE): "true"} if PARTITION_FIELDS in options else {}
         options = {str(TABLE_NAME): wanted.parts[-1], **partitioned, **options}
-    parsed = WriteOptions.parse(options, path=path, below=below)
+    keyless: dict[str, str] = {} if RECORD_KEY_FIELDS in options else {OPERATION: INSERT}
+    parsed = WriteOptions.parse({**options, **keyless}, path=path, below=below)
     if schema.fields or query is not None:
         table = open_or_create(parsed, arrow_schema(schema))
         missing = [column for column in schema.names if column not in table.schema.names]
@@ -184,6 +184,11 @@ def _made(spark: SparkSession, wanted: _Wanted, schema: StructType, query: DataF
         for name, text in options.items()
         if name.lower() not in of_table and not is_of_store(name.lower())
     }
+    if synced:
+        kept = {**of_jobs, **notes, **({"comment": wanted.comment} if wanted.comment else {})}
+        of_sync = {key: options[key] for key in options if key in SYNC_OPTIONS}
+        hive_session.register(spark, table, of_sync, kept)
+        return outcome
     _catalogue(spark, wanted, table, schema, {**of_jobs, **notes})
     return outcome
 

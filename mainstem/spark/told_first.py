@@ -3,7 +3,8 @@
 An error in one of Spark's Python workers comes back as a text of up to 190 lines of Python's and Java's
 tracebacks, in the middle of which the sentence stands. Spark turns such texts into exceptions in one place
 (``pyspark.errors.exceptions.captured.convert_exception``), which has no hook; so it is wrapped, once. The
-exceptions keep their classes, causes and texts; their first and last lines become the sentence.
+exceptions keep their classes, causes and texts; their first and last lines become the sentence. Spark 4.3
+shows of an error in a task its parameters, not its text (``PythonException.__str__``); of ours it shows that.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import re
 from typing import Any
 
 _OURS = re.compile(r"^(?:.*?[ :])?mainstem\.errors\.(\w+: .+)$", re.M)
-_WRAPPED = "_tells_mainstem_first"
+_WRAPPED, _TOLD = "_tells_mainstem_first", "_mainstem_told"
 
 
 def sentence_in(text: str) -> str | None:
@@ -35,7 +36,13 @@ def tell_first() -> None:
         sentence = sentence_in(told)
         if sentence is not None and not told.startswith(sentence):
             converted._desc = f"{sentence}\n\nSpark's words:\n{told.strip()}\n\n{sentence}"
+            setattr(converted, _TOLD, True)
         return converted
+
+    of_tasks: Any = captured.PythonException
+    shown = vars(of_tasks).get("__str__")
+    if shown is not None:
+        of_tasks.__str__ = lambda error: error._desc if getattr(error, _TOLD, False) else shown(error)
 
     setattr(convert_exception, _WRAPPED, True)
     captured.convert_exception = convert_exception

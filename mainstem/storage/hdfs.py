@@ -44,6 +44,7 @@ from mainstem.limits import MIB
 from mainstem.storage.location import Location
 from mainstem.storage.protocol import Content, FileInfo, Upload
 from mainstem.storage.side_by_side import side_by_side
+from mainstem.telemetry import steps
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -474,7 +475,8 @@ class HdfsStorage:
             )
         where = f"{what} {self.base}/{path}"
         try:
-            yield
+            with steps.timed("storage.request", self.base, method=what):
+                yield
         except FileNotFoundError:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from None
         except FileExistsError:

@@ -23,7 +23,7 @@ from mainstem.storage.all_at_once import all_at_once, begun
 from mainstem.storage.links import NotDurable
 from mainstem.storage.location import Location
 from mainstem.storage.one_by_one import create_each, delete_each
-from mainstem.storage.protocol import Content, FileInfo, Upload
+from mainstem.storage.protocol import Alike, Content, FileInfo, Upload
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -52,6 +52,8 @@ _NAMELESS = os.O_WRONLY | os.O_CLOEXEC | getattr(os, "O_TMPFILE", 0)
 _NO_NAMELESS = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS)
 _NOT_NAMED = (*_NO_NAMELESS, errno.EPERM, errno.EACCES, errno.EXDEV)
 _hidden = count(1)
+# So many contents are remembered that new files may share.
+_ALIKE_MAX = 4
 
 
 def _cores() -> int:
@@ -112,6 +114,11 @@ class LocalUpload:
             os.close(fd)
 
 
+def _identity(info: os.stat_result) -> tuple[int, ...]:
+    """By which a file is known that nobody changes."""
+    return info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns
+
+
 class _Turn:
     """A folder's OS lock, which this process has or has not. A forked child never has it."""
 
@@ -146,8 +153,10 @@ class LocalStorage:
     """
 
     links = True
-    #: names from which on a folder is watched at less cost than listed (``storage.watches``)
-    watched_from = 1_000
+    #: Names from which on a folder is watched (``storage.watches``): a look takes 5 us, a listing of 100
+    #: names 40, of the 220 that some hundred commits a second leave, 80. A user has few watches, so shorter
+    #: folders are listed.
+    watched_from = 100
     #: whether this file system supports nameless files; the first attempt finds out
     _nameless = hasattr(os, "O_TMPFILE")
 
@@ -155,6 +164,9 @@ class LocalStorage:
         self.base = os.path.abspath(base)
         self._always = sync
         self._asked: list[object] = []
+        #: by their content: a file that this process made, of which new ones may be further names, and its
+        #: identity
+        self._alike: dict[bytes, tuple[str, tuple[int, ...]]] = {}
 
     @property
     def _sync(self) -> bool:
@@ -198,9 +210,11 @@ class LocalStorage:
                 raise CorruptTable(
                     f"file of {size} bytes, at most {max_bytes} expected", path=path, table=self.base
                 )
-            parts = []
-            while part := os.read(fd, max(size + 1, 4096)):
+            parts, asked = [], max(size + 1, 4096)
+            while part := os.read(fd, asked):
                 parts.append(part)
+                if len(part) <= size < asked:  # short, so the file ended there
+                    break
             return parts[0] if len(parts) == 1 else b"".join(parts)
         finally:
             os.close(fd)
@@ -291,12 +305,17 @@ class LocalStorage:
             try:
                 return make(full)
             except FileNotFoundError:
-                with suppress(FileNotFoundError):  # a parent folder was removed meanwhile
-                    os.makedirs(os.path.dirname(full), exist_ok=True)
+                _make_folders(full.rpartition("/")[0])
         return make(full)
 
     def put_new(self, path: str, data: Content, *, durable: bool) -> None:
         buffers = [data] if isinstance(data, (bytes, bytearray, memoryview)) else data
+        if isinstance(data, Alike) and not durable:
+            self._put_alike(path, data)
+        else:
+            self._put_own(path, buffers, durable)
+
+    def _put_own(self, path: str, buffers: Sequence[bytes | memoryview], durable: bool) -> None:
         if not any(len(part) for part in buffers):  # an empty file is whole once it has its name
             os.close(self._made(path, lambda full: os.open(full, _NEW, 0o666)))
         elif not self._put_nameless(path, buffers, durable):
@@ -305,6 +324,34 @@ class LocalStorage:
     def put(self, path: str, data: Content, *, durable: bool) -> None:
         buffers = [data] if isinstance(data, (bytes, bytearray, memoryview)) else data
         self._put_hidden(path, buffers, durable, os.rename)
+
+    def _put_alike(self, path: str, data: Alike) -> None:
+        """Make it a name of a file that was made with this content, or a new file."""
+        source, known = self._alike.get(data, ("", ()))
+        if not (source and self._made(path, lambda full: self._named_too(source, known, full))):
+            if len(self._alike) >= _ALIKE_MAX:
+                self._alike = {}
+            self._put_own(path, [data], False)
+            with suppress(FileNotFoundError):  # a rollback removed it
+                full = self._full(path)
+                self._alike[data] = full, _identity(os.stat(full, follow_symlinks=False))
+
+    def _named_too(self, source: str, known: tuple[int, ...], full: str) -> bool:
+        """Give a file another name; False if it is gone, is another one, or has as many as it may have."""
+        try:
+            os.link(source, full, follow_symlinks=False)
+        except FileExistsError:
+            raise
+        except FileNotFoundError:
+            if os.path.exists(source):
+                raise  # the folder is missing
+            return False
+        except OSError:
+            return False
+        if _identity(os.stat(full, follow_symlinks=False)) == known:
+            return True
+        os.unlink(full)
+        return False
 
     def _put_nameless(self, path: str, buffers: Sequence[bytes | memoryview], durable: bool) -> bool:
         """Write a nameless file, then link it to its name; False if the file system has no nameless files."""
@@ -447,6 +494,8 @@ class LocalStorage:
         if os.path.islink(full):
             os.unlink(full)  # remove the link only: its target is not ours
             return
+        if _is_flat_and_removed(full):
+            return
         for attempt in range(_REMOVALS_MAX):
             try:
                 shutil.rmtree(full, ignore_errors=False, onerror=_ignore_missing)
@@ -485,6 +534,33 @@ class LocalStorage:
 def _info(name: str, s: os.stat_result) -> FileInfo:
     folder = (s.st_mode & 0o170000) == 0o040000
     return FileInfo(name, s.st_size, s.st_mtime_ns // 1_000_000, folder)
+
+
+def _make_folders(full: str) -> None:
+    try:
+        os.mkdir(full)
+    except FileExistsError:
+        return
+    except FileNotFoundError:
+        with suppress(FileNotFoundError):  # a parent folder was removed meanwhile
+            os.makedirs(full, exist_ok=True)
+
+
+def _is_flat_and_removed(full: str) -> bool:
+    """Remove a folder of files; False, and some may be gone, if it is none, or others are in it."""
+    try:
+        fd = os.open(full, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        for name in os.listdir(fd):
+            os.unlink(name, dir_fd=fd)
+        os.rmdir(full)
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return True
 
 
 def _ignore_missing(

@@ -51,6 +51,7 @@ from mainstem.storage.side_by_side import side_by_side
 from mainstem.storage.store_errors import said
 from mainstem.storage.store_options import KINDS, MEMORY, S3, attributes
 from mainstem.storage.swaps import Tag
+from mainstem.telemetry import steps
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -599,7 +600,8 @@ class ObjectStorage:
 
         where = f"{method} {self._full(path)}"
         try:
-            yield
+            with steps.timed("storage.request", self.base, method=method):
+                yield
         except (AlreadyExistsError, PreconditionError):
             raise _Refused(again=False) from None
         except (PermissionDeniedError, UnauthenticatedError) as error:

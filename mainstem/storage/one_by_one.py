@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 
-from mainstem.storage.protocol import Storage
+from mainstem.storage.protocol import EMPTY, Storage
 
 
 def create_each(storage: Storage, paths: Iterable[str]) -> None:
     """``Storage.create_all``, in the order of the paths."""
     for path in paths:
         with suppress(FileExistsError):
-            storage.put_new(path, b"", durable=False)
+            storage.put_new(path, EMPTY, durable=False)
 
 
 def delete_each(storage: Storage, paths: Iterable[str]) -> None:

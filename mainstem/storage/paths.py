@@ -32,6 +32,8 @@ LONG = f"{OWN}/long"
 PREPARED = ".hoodie/.mainstem/prepared"
 #: rows that tasks handed to their transaction (``writers.write_task``), until it ends
 TASK_ROWS = f"{OWN}/task-rows"
+#: base files that get their names when their instant completes (``publish.showing``): a folder per instant
+UNSHOWN = f"{OWN}/unshown"
 # On stores without links: what decides who publishes, and contents too large to lie in it (``publish.gate``).
 GATE = ".hoodie/.mainstem/gate.json"
 DECIDED = ".hoodie/.mainstem/decided"
@@ -42,6 +44,8 @@ PROBE = "probe-"
 STREAMS = ".hoodie/.mainstem/streams"
 # Rows staged by engines that commit later than they write: one folder per sink.
 SINKS = ".hoodie/.mainstem/flink"
+#: options with which Hudi's Flink catalog declares the table (``TableOptionProperties``)
+FLINK_OPTIONS = ".hoodie/.aux/table_option.properties"
 TABLE_IDENTITY = ".hoodie/.mainstem/table-identity"
 SCHEMAS = ".hoodie/.schema"
 # In the fence folder of a table that mainstem created, so that its bucket count and file ids are known.
@@ -305,7 +309,7 @@ def parse_marker_line(line: str) -> tuple[str, str] | None:
     """(partition, data file) of a line in a file of many markers, else None."""
     partition, _, last = line.rpartition("/")
     name = parse_marker_name(last)
-    return None if name is None or (partition and not _is_inside(partition)) else (partition, name)
+    return None if name is None or (partition and not is_inside(partition)) else (partition, name)
 
 
 def markers_kind(instant: str) -> str:
@@ -349,6 +353,17 @@ def parse_newest_note(name: str) -> str | None:
     return time if time != name and is_instant_time(time) else None
 
 
+def showing_note(instant: str) -> str:
+    """Fence file that names the base files which an instant is about to show (``publish.showing``)."""
+    return f"{FENCE}/showing-{instant}"
+
+
+def parse_showing_note(name: str) -> str | None:
+    """The instant in a note's name."""
+    instant = name.removeprefix("showing-")
+    return instant if instant != name and is_instant_time(instant) else None
+
+
 def table_note(identity: str) -> str:
     """Fence file that tells a table apart from one created later at the same path."""
     return f"{FENCE}/table-{identity}"
@@ -373,6 +388,16 @@ def prepared(instant: str, identity: str) -> str:
 def task_rows(instant: str, token: str) -> str:
     """Rows that the task with this write token handed to the transaction of ``instant``."""
     return f"{TASK_ROWS}/{instant}-{token}"
+
+
+def unshown_folder(instant: str) -> str:
+    """Folder of the base files that an instant has not shown yet."""
+    return f"{UNSHOWN}/{instant}"
+
+
+def unshown(instant: str, partition: str, name: str) -> str:
+    """Where a base file waits until its instant completes."""
+    return f"{unshown_folder(instant)}/{in_partition(partition, name)}"
 
 
 def decided(epoch: int, nonce: str, place: int) -> str:
@@ -507,7 +532,8 @@ def is_path_text(text: str) -> bool:
     return not _NO_PATH.search(text)
 
 
-def _is_inside(path: str) -> bool:
+def is_inside(path: str) -> bool:
+    """Whether a relative path read from storage stays inside the table."""
     segments = path.split("/")
     return not (
         not path
@@ -523,7 +549,7 @@ def inside(path: str, *, source: str) -> str:
 
     Raises ``CorruptTable`` naming ``source`` (the file the path was read from) otherwise.
     """
-    if not _is_inside(path):
+    if not is_inside(path):
         raise CorruptTable(
             f"path {path!r} leaves the table or is no table path; expected a relative path without"
             " '..': do not use this file, restore it from a copy",

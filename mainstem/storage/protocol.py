@@ -29,6 +29,15 @@ if TYPE_CHECKING:
 Content = bytes | Sequence[bytes | memoryview]
 
 
+class Alike(bytes):
+    """Content that many new files have, none of which is ever changed in place or asked for its time. So a
+    file system may make them names of one file (``put_new``): a name costs a fraction of what a file does."""
+
+
+#: of a file whose name says everything
+EMPTY = Alike(b"")
+
+
 @dataclass(frozen=True, slots=True)
 class FileInfo:
     """One entry of a folder. ``mtime_ms`` is the store's clock (heartbeats are judged by it)."""

@@ -6,7 +6,7 @@ It reads names only: a completed file's name carries its completion time, so no 
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Sequence
 from functools import cached_property
 from itertools import chain
 from operator import attrgetter
@@ -19,6 +19,7 @@ from mainstem.storage.swaps import has_swaps
 from mainstem.storage.watches import Watch, is_worth_watching, watch
 from mainstem.timeline.instant import (
     COMPACTION,
+    DELTACOMMIT,
     INFLIGHT,
     LOGCOMPACTION,
     PLANNED_ACTIONS,
@@ -34,6 +35,7 @@ from mainstem.timeline.layered import Mapped, Names
 # How many names are compared at once, at first and at most, and beyond how many changes sets are made.
 _RUN, _RUN_MAX, _CHANGES_MAX = 64, 1 << 15, 1000
 
+_REQUESTED, _INFLIGHT, _WRITE_INFLIGHT = f".{REQUESTED}", f".{INFLIGHT}", f".{DELTACOMMIT}.{INFLIGHT}"
 _PLANNED_INFLIGHT = tuple(sorted(f".{action}.{INFLIGHT}" for action in PLANNED_ACTIONS))
 _place = attrgetter("requested", "action")
 
@@ -85,23 +87,24 @@ class ActiveTimeline:
         new = {f"{i.requested}.{i.action}": i for i in self._new}
         return Mapped(new) if self._before is None else self._before[0].with_more(new)
 
-    @property
-    def _new(self) -> Iterator[Instant]:
-        """Completed instants that the view before this one does not show."""
-        found = (self._instant(name) for name in self._added if "_" in name)
-        return (instant for instant in found if instant is not None)
+    @cached_property
+    def _new(self) -> list[Instant]:
+        """Completed instants that the view before this one does not show; one that was completed twice is
+        there twice."""
+        found = [self._instant(name) for name in self._added if "_" in name]
+        return [instant for instant in found if instant is not None]
 
     @cached_property
     def _open(self) -> list[str]:
         """Names of requested and inflight files, except those of completed instants."""
-        done, found = self._done, []
-        for name in chain(() if self._before is None else self._before[1], self._added):
-            if "_" in name:
-                continue
-            stem, _, state = name.rpartition(".")
-            if not (state in (REQUESTED, INFLIGHT) and stem in done):
-                found.append(name)
-        return found
+        done, before = self._done.keys, () if self._before is None else self._before[1]
+        return [
+            name
+            for name in chain(before, self._added)
+            if "_" not in name
+            and not (name.endswith(_REQUESTED) and name[: -len(_REQUESTED)] in done)
+            and not (name.endswith(_INFLIGHT) and name[: -len(_INFLIGHT)] in done)
+        ]
 
     @cached_property
     def instants(self) -> list[Instant]:
@@ -111,7 +114,7 @@ class ActiveTimeline:
     @cached_property
     def completed(self) -> list[Instant]:
         if self._before is not None:
-            new = list(self._new)
+            new = self._new
             if not new:
                 return self._before[2]
             found = list(self._before[2])
@@ -151,7 +154,9 @@ class ActiveTimeline:
         An executor leaves one if it was suspended, and woke up after others had completed the action and
         archived it, or had taken it back. These files are no instants and may be removed.
         """
-        stems = (name.rpartition(".") for name in self.names if name.endswith(_PLANNED_INFLIGHT))
+        # Nearly all are of writes, which have no plan.
+        there = (n for n in self.names if n.endswith(_INFLIGHT) and not n.endswith(_WRITE_INFLIGHT))
+        stems = (name.rpartition(".") for name in there if name.endswith(_PLANNED_INFLIGHT))
         found = [f"{stem}.{state}" for stem, _, state in stems if self._without_plan(stem, state)]
         return [i for i in map(self._instant, sorted(found)) if i is not None]
 
@@ -179,8 +184,13 @@ class ActiveTimeline:
             times = (max(i.requested, i.completion or "") for i in fresh if i is not None)
             return max((self._floor, *times))
         # Over all files, not instants: if one was completed twice, the later time must count.
-        shown = (self._instant(name) for name in self.names if "_" in name)
-        completed = max((max(i.requested, i.completion or "") for i in shown if i is not None), default="")
+        if self._before is None:
+            shown = self._new
+        else:
+            found = [self._instant(name) for name in self.names if "_" in name]
+            shown = [i for i in found if i is not None]
+        completed = max((i.requested for i in shown), default="")
+        completed = max(completed, max((i.completion or "" for i in shown), default=""))
         instants = [*self.pending, *self.marks_without_plan]
         requested = max((i.requested for i in instants), default="")
         return max(completed, requested, self._floor)

@@ -6,6 +6,7 @@ Field names, order and union branches are Java's; readers resolve by name.
 from __future__ import annotations
 
 import json
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
@@ -13,8 +14,10 @@ from importlib import resources
 from typing import Any
 
 from mainstem.errors import CorruptTable
+from mainstem.forks import Mutex
 from mainstem.formats.avro_container import OUR_MARK, decode_container, encode_container, part
 from mainstem.formats.avro_datum import Encoded, writer_of_some
+from mainstem.limits import KIB
 from mainstem.storage import paths
 
 VERSION_MARK = {OUR_MARK: b"1"}
@@ -70,11 +73,18 @@ class WriteStat:
     deletes: int = 0
     size_bytes: int = 0
     blocks: int = 0
+    #: it gets its name when the instant completes (``publish.showing``)
+    unshown: bool = False
 
     @property
     def path(self) -> str:
         """Path relative to the table."""
         return paths.in_partition(self.partition, self.file_name)
+
+    @property
+    def stored_at(self) -> str:
+        """Where the file is before the instant completes."""
+        return paths.unshown(self.instant, self.partition, self.file_name) if self.unshown else self.path
 
     def record(self) -> dict[str, Any]:
         """The Avro record as Java fills it: prevCommit is this instant, logFiles holds only this file."""
@@ -312,11 +322,32 @@ def _record(
     }
 
 
+#: contents up to so many bytes are remembered, so many of the newest, for services that look at each other's
+_REMEMBERED_BYTES, _REMEMBERED = 32 * KIB, 128
+_remembered: OrderedDict[bytes, CommitMetadata] = OrderedDict()
+_mutex = Mutex()
+
+
 def decode_commit(data: bytes, *, path: str) -> CommitMetadata:
     """Decode the metadata of a completed write, and check that every path in it stays inside the table.
 
-    Raises ``CorruptTable`` for an empty file, a damaged container or a hostile path.
+    Equal contents may give one object: change nothing in it. Raises ``CorruptTable`` for an empty file, a
+    damaged container or a hostile path.
     """
+    data = bytes(data)
+    with _mutex.held:
+        found = _remembered.get(data)
+    if found is None:
+        found = _decoded(data, path)
+        if len(data) <= _REMEMBERED_BYTES:
+            with _mutex.held:
+                _remembered[data] = found
+                while len(_remembered) > _REMEMBERED:
+                    _remembered.popitem(last=False)
+    return found
+
+
+def _decoded(data: bytes, path: str) -> CommitMetadata:
     if not data:
         raise CorruptTable("completed instant without content", path=path, offset=0)
     record, header = decode_container(data, path=path)

@@ -6,7 +6,7 @@ the common part is made anew. Small ones are always plain.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from functools import cached_property
 from itertools import chain
 from typing import Generic, TypeVar
@@ -65,7 +65,7 @@ class Mapped(Generic[T]):
         self._base, self._plus = base, {} if plus is None else plus
         self._twice = sum(1 for key in self._plus if key in base)
 
-    def __contains__(self, key: str) -> bool:
+    def __contains__(self, key: object) -> bool:
         return key in self._plus or key in self._base
 
     def __len__(self) -> int:
@@ -75,6 +75,11 @@ class Mapped(Generic[T]):
         """The value; None if there is none."""
         found = self._plus.get(key)
         return self._base.get(key) if found is None else found
+
+    @property
+    def keys(self) -> Container[object]:
+        """The keys, for many questions whether one is among them."""
+        return self if self._plus else self._base.keys()
 
     def values(self) -> Iterator[T]:
         """Each value once."""

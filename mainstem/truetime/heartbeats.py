@@ -21,6 +21,7 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable
+from functools import lru_cache
 
 from mainstem.errors import CorruptTable
 from mainstem.forks import Mutex, told_of_forks
@@ -35,6 +36,7 @@ _EXPIRES = "expires_after_ms"
 _WHOLE_SECONDS_MS = 1000
 
 
+@lru_cache(maxsize=8)
 def encode_promise(expire_ms: int) -> bytes:
     """Content of a heartbeat file: its writer counts as dead after ``expire_ms`` without a beat."""
     return json.dumps({"mainstem": 1, _EXPIRES: expire_ms}, separators=(",", ":")).encode() + b"\n"

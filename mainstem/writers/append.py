@@ -11,9 +11,9 @@ name that turns out to be another (it was taken, or the file got too large) is p
 They hold bytes, which a crash of the machine must not take while the files' names stay; so they are durable
 before that. Four fsyncs cost as much as some dozens of empty files.
 
-Where there are hard links, the markers of a transaction in one folder are names of one empty file. A file
-system makes a name much faster than a file, and without a journal (ext4) it makes files the slower the more
-were removed in the last minutes.
+Where there are hard links, the markers of a transaction in one folder are names of one empty file, on a disk
+those of all that a process writes (``storage.protocol.Alike``). A file system makes a name much faster than a
+file, and without a journal (ext4) it makes files the slower the more were removed in the last minutes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from mainstem.publish.staging import create_once
 from mainstem.storage import paths
 from mainstem.storage.folders import make_folder
 from mainstem.storage.links import has_links, links
-from mainstem.storage.protocol import Storage, Upload, drop
+from mainstem.storage.protocol import EMPTY, Storage, Upload, drop
 from mainstem.storage.side_by_side import side_by_side
 from mainstem.storage.swaps import has_swaps
 from mainstem.timeline.commit_metadata import WriteStat
@@ -250,13 +250,15 @@ class BucketAppender:
     def _token(self, partition: str, bucket: int) -> str:
         return self._tokens(partition)
 
-    def _open_file(self, partition: str, name: str) -> Upload:
-        """A new data file. Raises ``FileExistsError`` if the name is taken."""
+    def _open_file(self, partition: str, name: str, *, unshown: bool = False) -> Upload:
+        """A new data file. Raises ``FileExistsError`` if the name is taken. ``unshown``: it gets the name
+        when the instant completes (``publish.showing``)."""
         self._wait_for_begin()
         self._ensure_partition(partition)
         # The marker first: a file without one survives Java's rollback and comes back later.
         self._mark(partition, name)
-        sink = self._storage.upload(paths.in_partition(partition, name))
+        where = paths.in_partition(partition, name)
+        sink = self._storage.upload(paths.unshown(self._spec.instant, partition, name) if unshown else where)
         self._folders.add(partition)
         return sink
 
@@ -324,7 +326,7 @@ class BucketAppender:
                 raise
             except OSError:  # a rollback removed the first one, or it has as many names as a file may
                 del self._linked[folder]
-        self._storage.put_new(path, b"", durable=False)
+        self._storage.put_new(path, EMPTY, durable=False)
         if has_links(self._storage):
             self._linked[folder] = path
 
@@ -495,6 +497,8 @@ class BucketAppender:
         """
         self.release()
         for stat in self._closed:
+            if stat.unshown:
+                self._storage.delete(stat.stored_at)
             self._storage.delete(stat.path)
         for log in self._logs.values():
             self._storage.delete(log.stat.path)

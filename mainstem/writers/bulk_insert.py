@@ -23,6 +23,7 @@ from mainstem.formats.schema_resolution import project_to
 from mainstem.merge.file_slice import merge_slice
 from mainstem.merge.log_entries import DataRows, deleted_rows
 from mainstem.options.engines import SHUFFLE
+from mainstem.publish.showing import unshown_names
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.commit_metadata import WriteStat
@@ -155,7 +156,7 @@ class BulkInserter(BucketAppender):
 
     def _buckets_of_others(self, partition: str) -> set[int]:
         found: set[int] = set()
-        for name in self._storage.names(partition):
+        for name in (*unshown_names(self._storage, partition), *self._storage.names(partition)):
             parsed = paths.parse_log_name(name) or paths.parse_base_name(name)
             bucket = self.bucket_of(partition, parsed.file_id) if parsed else None
             if parsed is not None and bucket is not None and parsed.instant != self._spec.instant:
@@ -183,19 +184,30 @@ class BulkInserter(BucketAppender):
     def _write_base(self, place: Place, tables: list[pa.Table]) -> None:
         rows = self._merged(pa.concat_tables(tables))
         if rows.num_rows:
-            self._put_base(place[0], self.file_id(*place), rows)
+            self._put_base(place[0], self.file_id(*place), rows, late=True)
 
     def _put_base(
-        self, partition: str, file_id: str, rows: pa.Table, deletes: int = 0, *, small: bool = False
+        self,
+        partition: str,
+        file_id: str,
+        rows: pa.Table,
+        deletes: int = 0,
+        *,
+        small: bool = False,
+        late: bool = False,
     ) -> None:
-        """``small``: with a Bloom filter for these rows and no more, as there will be many such files."""
+        """``small``: with a Bloom filter for these rows and no more, as there will be many such files.
+        ``late``: others may write to the file group meanwhile (``publish.showing``)."""
         how = self._encoder.layout
         if how.bloom is not None and (small or not rows.num_rows):  # else 400 KB for a few keys
             entries = min(how.bloom.entries, max(rows.num_rows, 1))
             how = replace(how, bloom=replace(how.bloom, entries=entries))
         name = paths.base_name(file_id, self._tokens(partition), self._spec.instant)
-        sink = self._open_file(partition, name)
-        stat = BaseFileStat(partition, file_id, name, self._spec.instant, 0, deletes=deletes, blocks=1)
+        unshown = late and self._spec.shown_late
+        sink = self._open_file(partition, name, unshown=unshown)
+        stat = BaseFileStat(
+            partition, file_id, name, self._spec.instant, 0, deletes=deletes, blocks=1, unshown=unshown
+        )
         self._closed.append(stat)
         try:
             stat.writes = write_base_file([rows], self._spec.log_schema, sink, how)
@@ -232,7 +244,8 @@ class Overwriter(BulkInserter):
         if deleted is None:
             rows = self._merged(rows)
         # Without a row, too: the partition is one of those that the rows name.
-        self._put_base(place[0], self.file_id(*place), rows, 0 if deleted is None else int(deleted.sum()))
+        deletes = 0 if deleted is None else int(deleted.sum())
+        self._put_base(place[0], self.file_id(*place), rows, deletes, late=True)
 
     def _has_files(self, partition: str, bucket: int) -> bool:
         return False
@@ -250,5 +263,5 @@ class Overwriter(BulkInserter):
     def put_empty(self, partition: str, file_id: str) -> None:
         """An empty base file: no row of the file group is left."""
         self.torn = True
-        self._put_base(partition, file_id, avro_to_arrow(self._spec.log_schema).empty_table())
+        self._put_base(partition, file_id, avro_to_arrow(self._spec.log_schema).empty_table(), late=True)
         self.torn = False

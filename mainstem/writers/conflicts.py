@@ -8,7 +8,7 @@ against writes that completed since it began, and against compactions and cluste
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from mainstem.layout.buckets import file_id_bucket
@@ -17,7 +17,7 @@ from mainstem.lsm_archive.reader import Archive
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline
-from mainstem.timeline.commit_metadata import CommitMetadata, WriteStat, decode_commit
+from mainstem.timeline.commit_metadata import OVERWRITES, CommitMetadata, WriteStat, decode_commit
 from mainstem.timeline.instant import (
     CLUSTERING,
     COMMIT,
@@ -27,6 +27,7 @@ from mainstem.timeline.instant import (
     Instant,
 )
 from mainstem.timeline.plans import load_compaction_plan
+from mainstem.writers.write_spec import INSERT_OVERWRITE_TABLE
 
 _WRITES = (COMMIT, DELTACOMMIT, REPLACECOMMIT)
 COMPACT, LOG_COMPACT = "COMPACT", "LOG_COMPACT"
@@ -50,6 +51,14 @@ class Overlap:
             f"{self.action} {self.requested} reached for {what} {self.bucket} of partition"
             f" {self.partition!r} meanwhile"
         )
+
+
+@dataclass(frozen=True)
+class ShownBefore(Overlap):
+    """Its base files were shown in a section that did not publish it (``publish.showing``)."""
+
+    def __str__(self) -> str:
+        return "the table lock was lost while its files got their names"
 
 
 class CompletedWrites:
@@ -83,6 +92,23 @@ class CompletedWrites:
                 yield requested, action, None if data is None else decode_commit(data, path=path)
 
 
+    def archived_since(
+        self, after: str, actions: Container[str], known: Container[str], *, refresh: bool
+    ) -> Iterator[tuple[str, str, CommitMetadata]]:
+        """Requested time, completion time and metadata of archived writes of these actions that completed
+        after a time, without the ``known`` ones. The archive is that of the latest ``archived``, or of now.
+        """
+        if refresh:
+            self._archive.refresh()
+        rows = (column.to_pylist() for column in self._archive.completed(after).columns)
+        for requested, completion, action in zip(*rows, strict=True):
+            if action in actions and requested not in known:
+                data = self._archive.metadata(requested, action)
+                if data is not None:
+                    path = f"archived instant {requested}"
+                    yield requested, completion, decode_commit(data, path=path)
+
+
 def is_completed_write(instant: Instant) -> bool:
     """Whether ``CompletedWrites`` has the instant's metadata."""
     return instant.is_completed and instant.action in _WRITES
@@ -101,6 +127,8 @@ class Overlaps:
         self._writes = CompletedWrites(storage, instant, history)
         self._instant = instant
         self._places = set(self._named((s.partition, s.file_id) for s in stats))
+        bases = (s for s in stats if paths.parse_base_name(s.file_name) is not None)
+        self._bases = set(self._named((s.partition, s.file_id) for s in bases))
         self._cleared: set[str] = set()
 
     def find(self, timeline: ActiveTimeline) -> Overlap | None:
@@ -153,7 +181,15 @@ class Overlaps:
             return ()
         written = [(p, str(s.get("fileId") or "")) for p, stats in metadata.stats.items() for s in stats]
         written += [(p, file_id) for p, ids in metadata.replaced.items() for file_id in ids]
-        return self._named(written)
+        return self._named(written) + self._unseen_by(requested, metadata)
+
+    def _unseen_by(self, requested: str, metadata: CommitMetadata) -> list[Place]:
+        """Base files of ours that an overwrite with a later requested time did not know of: it would hide
+        what completes before it in all file groups of its partitions but in these."""
+        if metadata.operation not in OVERWRITES or requested < self._instant:
+            return []
+        whole = metadata.operation == INSERT_OVERWRITE_TABLE.upper()
+        return [place for place in self._bases if whole or place[0] in metadata.stats]
 
     def _named(self, files: Iterable[tuple[str, str]]) -> list[Place]:
         """The places of files of (partition, file id)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -38,6 +38,7 @@ from mainstem.truetime.seams import Seams
 from mainstem.writers.stream_guard import GuardIndex
 
 if TYPE_CHECKING:
+    from mainstem.timeline.commit_metadata import WriteStat
     from mainstem.writers.placed_rows import KeyPlaces
     from mainstem.writers.write_spec import WriteSpec
 
@@ -78,6 +79,8 @@ class WriterContext:
     after_commit: Callable[[ActiveTimeline], None] | None = None
     #: called with the name of its completed file after each write that this process committed; must not raise
     told: Callable[[str], None] | None = None
+    #: called with what a transaction wrote before it is published; raises ``ValidationFailed``
+    validate: Callable[[WriteSpec, Sequence[WriteStat]], None] | None = None
     #: on a table without buckets: looks where record keys live now
     look_for_keys: Callable[[], KeyPlaces] | None = None
     #: where a look reads many file groups: by an engine's tasks (``readers.queries.key_places.Elsewhere``)

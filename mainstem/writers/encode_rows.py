@@ -25,6 +25,7 @@ from mainstem.layout.schema_fit import arrow_user_schema
 from mainstem.layout.stored_rings import Rings
 from mainstem.metadata.commits.written_rows import WrittenRows
 from mainstem.writers.fit_rows import delete_flags, fit_rows, without_mark
+from mainstem.writers.made_up_keys import carried, with_column
 from mainstem.writers.row_order import (
     FIRST_SEQUENCE,
     repeated,
@@ -51,6 +52,21 @@ class Slab:
     rows: pa.Table
     keys: pa.Array
     #: mask of the rows that are deletes; None if there are none
+    deleted: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Keyed:
+    """Rows in the table's columns with their record keys; row i belongs to ``partitions[codes[i]]``.
+
+    ``deleted``: mask of the rows that are deletes, None if there are none. Of a delete only the ordering
+    fields count.
+    """
+
+    rows: pa.Table
+    keys: pa.Array
+    codes: np.ndarray
+    partitions: list[str]
     deleted: np.ndarray | None = None
 
 
@@ -115,7 +131,10 @@ class BucketEncoder:
         try:
             rows = fit_rows(batch, self.spec, self.schema)
             _check_texts(rows, self.spec.base)
-            self.spec.keys.record_keys(rows)
+            if self.spec.keys.made_up:  # the commit makes those of new rows
+                rows = with_column(rows, carried(batch, self.spec))
+            else:
+                self.spec.keys.record_keys(rows)
             self.spec.keys.partitions(rows)
             return rows
         except UnicodeDecodeError as error:
@@ -138,7 +157,7 @@ class BucketEncoder:
         rows = fit_rows(batch, spec, self.schema)
         if spec.block_format == "parquet" or spec.operation in OF_BASE_FILES:
             _check_texts(rows, spec.base)
-        keys = spec.keys.record_keys(rows)
+        keys = spec.keys.record_keys(batch if spec.keys.made_up else rows)
         codes, partitions = spec.keys.partitions(rows)
         codes, partitions, buckets, width = self._placed(keys, codes, partitions)
         deleted = _either(_either(delete_flags(rows, spec), marked), more_deleted)
@@ -149,6 +168,17 @@ class BucketEncoder:
         if deleted is not None:
             deleted = deleted[order]
         return self.cut(group[order], width, partitions, rows, texts, deleted)
+
+    def split_keyed(self, batch: Keyed) -> Iterator[Slab]:
+        """As ``split``, of rows that a write has fitted and keyed before."""
+        codes, partitions, buckets, width = self._placed(
+            KeyColumns(batch.keys, None), batch.codes, list(batch.partitions)
+        )
+        group = codes * width + buckets
+        order = self._came = stable_order(group)
+        rows = taken(batch.rows.combine_chunks(), pa.array(order))
+        deleted = None if batch.deleted is None else batch.deleted[order]
+        return self.cut(group[order], width, partitions, rows, batch.keys.take(pa.array(order)), deleted)
 
     def _placed(self, keys: KeyColumns, codes: np.ndarray, partitions: list[str]) -> Placed:
         """The buckets of these keys. Raises ``Invalid`` for a key that Java cannot hash."""

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from mainstem.errors import Invalid
 from mainstem.formats.avro_schema import META_FIELDS
 from mainstem.formats.vectors import VectorRefused
+from mainstem.layout.key_generator import KEY_COLUMN
 from mainstem.layout.schema_fit import fit_batch
 from mainstem.merge.log_entries import deleted_rows
 from mainstem.merge.modes import EVENT_TIME, FILL_UNAVAILABLE
@@ -32,6 +33,8 @@ def fit_rows(batch: pa.Table, spec: WriteSpec, schema: pa.Schema) -> pa.Table:
         ordering = spec.ordering if spec.operation != DELETE else ()
         needed = [n for n in schema.names if n in {*spec.keys.needed_columns, *ordering}]
         given = [n for n in batch.column_names if schema.get_field_index(n) >= 0]
+        if not needed and spec.keys.made_up:
+            return batch.select([KEY_COLUMN])  # a table without columns would have no rows
         return fit_batch(batch.select(given), schema, required=needed, table=spec.base)
     try:
         rows = _fitted(batch, spec, schema)
@@ -52,6 +55,8 @@ def _fitted(batch: pa.Table, spec: WriteSpec, schema: pa.Schema) -> pa.Table:
 
 def _key_of(batch: pa.Table, row: int, spec: WriteSpec, schema: pa.Schema) -> str:
     """The record key of one row, for an error message. Raises ``Invalid`` if the key is wrong, too."""
+    if spec.keys.made_up:
+        return str(batch.column(KEY_COLUMN)[row]) if KEY_COLUMN in batch.column_names else "made up"
     needed = [n for n in schema.names if n in spec.keys.needed_columns]
     given = batch.slice(row, 1).select([n for n in batch.column_names if n in needed])
     return spec.keys.record_keys(fit_batch(given, schema, required=needed, table=spec.base)).texts[0].as_py()

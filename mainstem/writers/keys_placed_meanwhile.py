@@ -20,7 +20,9 @@ instant, in whatever order: a new look tells where all keys live by now, and all
 **Keys that left their file group.** A compaction leaves deleted keys out, and a record index forgets a key at
 its delete; who inserts the key then puts it into another file group. So where keys may have left a file group
 since a transaction began, the rows that it appended there are placed by a new look if others put one of their
-keys elsewhere; and whoever inserts keys looks into the log files of known keys, too.
+keys elsewhere; and whoever inserts keys looks into the log files of known keys, too. Java's archiver goes by
+requested times: a compaction that was planned before a write began may be archived while it is open. So what
+was seen once is remembered, and the archive is asked for the rest.
 
 **File groups that will be replaced.** Whoever executes a plan leaves out what comes after it, and Java's
 executors look for nothing at their end. So a writer that is about to complete in a file group of a pending
@@ -80,8 +82,9 @@ class KeysPlacedMeanwhile:
         self._writes = CompletedWrites(self._storage, instant, ctx.config.history)
         self._done = {instant}
         self._rounds = 0
-        #: file groups that keys left by an instant, and by those that were archived meanwhile
-        self._left_by: dict[str, set[GroupOfKey]] = {}
+        #: requested time -> completion time of an instant, and file groups that keys left by it; and those
+        #: that they left by instants that were archived meanwhile
+        self._left_by: dict[str, tuple[str, set[GroupOfKey]]] = {}
         self._left_by_archived: set[GroupOfKey] = set()
         #: file groups that instants replaced which ``_done`` has
         self._replaced: set[GroupOfKey] = set()
@@ -214,16 +217,20 @@ class KeysPlacedMeanwhile:
     def _left(self, timeline: ActiveTimeline, since: str) -> set[GroupOfKey]:
         """File groups that keys may have left since a time: by compactions, which leave deleted keys out; and
         where a record index is asked, which forgets them, by deletes."""
-        found = set(self._left_by_archived)
+        known, gone = self._left_by, False
         actions = (COMMIT, DELTACOMMIT) if self._appender.places.index.of_records else (COMMIT,)
         for instant in timeline.completed:
-            if instant.action not in actions or (instant.completion or "") <= since:
-                continue
-            if instant.requested not in self._left_by:
+            done = instant.completion or ""
+            if instant.action in actions and done > since and instant.requested not in known:
                 metadata = self._writes.active(instant)
-                self._left_by[instant.requested] = set() if metadata is None else _left_by(metadata)
-            found |= self._left_by[instant.requested]
-        return found
+                gone = gone or metadata is None  # archived since the listing
+                if metadata is not None:
+                    known[instant.requested] = done, _left_by(metadata)
+        if gone or not self._ctx.config.exclusive:  # our archiver leaves alone what completed beside a write
+            for requested, done, archived in self._writes.archived_since(since, actions, known, refresh=gone):
+                known[requested] = done, _left_by(archived)
+        left = (groups for done, groups in known.values() if done > since)
+        return self._left_by_archived.union(*left)
 
     def _keys(self, place: GroupOfKey, path: str) -> Iterator[pa.Array | None]:
         """The keys of a file, or, if it was cleaned already, of the newer base files of its group: they lack

@@ -6,6 +6,7 @@
 - heartbeats and marker folders of instants that are completed or gone (the writer died while tidying);
 - inflight files of services whose plans were executed and archived, or taken back, meanwhile, on both
   timelines: Java would take a compaction's for a pending compaction, and miss its plan at every query;
+- base files that an instant which is over never showed, and the note of those that it was about to show;
 - data files of an instant that was rolled back while its writer was stopped, and that the writer still
   created when it woke up. No reader shows them at first, but once the instant is older than the active
   timeline, Java takes it for an archived, completed one and shows their rows;
@@ -27,6 +28,7 @@ from mainstem.layout.partitions import list_partitions
 from mainstem.lsm_archive.reader import Archive
 from mainstem.metadata.commits.taking_back import last_change_ms, pending_there, sweep
 from mainstem.publish.publisher import Guarded
+from mainstem.publish.showing import can_show, take_back
 from mainstem.storage import paths
 from mainstem.storage.folders import move_folder
 from mainstem.storage.protocol import Storage
@@ -51,6 +53,7 @@ def sweep_leftovers(ctx: WriterContext, *, thorough: bool) -> None:
     # List before the timeline: a heartbeat is made before its requested file.
     beats = {e.name: e.mtime_ms for e in storage.entries(paths.HEARTBEATS)}
     marked = storage.names(paths.TEMP)
+    unshown = _unshown(storage)
     fence = (e.mtime_ms for e in storage.entries(paths.OWN if has_swaps(storage) else paths.FENCE))
     store_now_ms = max((*beats.values(), *fence), default=0)  # the store's clock, or a little less
     _sweep_private(ctx, paths.PREPARED, beats, store_now_ms)
@@ -64,7 +67,7 @@ def sweep_leftovers(ctx: WriterContext, *, thorough: bool) -> None:
     _sweep_metadata(ctx, own, timeline, store_now_ms)
     _sweep_savepoints(ctx, timeline, store_now_ms)
     _sweep_what_came_back(ctx, timeline)
-    for instant in sorted({*beats, *marked}):
+    for instant in sorted({*beats, *marked, *unshown}):
         if paths.is_instant_time(instant) and _is_over(timeline, instant):
             if instant in beats and not ctx.heartbeats.expired(instant, store_now_ms):
                 continue  # its writer may be tidying up
@@ -73,6 +76,14 @@ def sweep_leftovers(ctx: WriterContext, *, thorough: bool) -> None:
         _sweep_attempts(storage)
         sweep_abandoned(storage, store_now_ms)
         _sweep_rolled_back(ctx, timeline)
+
+
+def _unshown(storage: Storage) -> set[str]:
+    """Instants with files that they have not shown, or with a note of what they were about to show."""
+    if not can_show(storage):
+        return set()
+    notes = filter(None, map(paths.parse_showing_note, storage.names(paths.FENCE)))
+    return {*storage.names(paths.UNSHOWN), *notes}
 
 
 def _sweep_attempts(storage: Storage) -> None:
@@ -116,9 +127,10 @@ def _sweep_marks(ctx: WriterContext, timeline: ActiveTimeline) -> None:
         if storage.stat(paths.timeline_file(planned)) is None:
             _delete_mark(storage, mark)
     # A savepoint may have begun while, or after, its instant was rolled back or removed by a restore.
-    known = {i.requested for i in timeline.instants if i.action != SAVEPOINT}
-    for mark in timeline.pending:
-        if mark.action == SAVEPOINT and mark.requested not in known:
+    marks = [i for i in timeline.pending if i.action == SAVEPOINT]
+    known = {i.requested for i in timeline.instants if i.action != SAVEPOINT} if marks else ()
+    for mark in marks:
+        if mark.requested not in known:
             _delete_mark(storage, mark)
 
 
@@ -132,8 +144,9 @@ def _sweep_metadata(
         path = f"{paths.METADATA_TIMELINE}/{mark.requested}.{mark.action}"
         if storage.stat(f"{path}.{REQUESTED}") is None:
             storage.delete(f"{path}.{mark.state}")
-    known = {i.requested for i in timeline.instants}
-    for instant in pending_there(own):
+    waiting = pending_there(own)
+    known = {i.requested for i in timeline.instants} if waiting else ()
+    for instant in waiting:
         if not _is_over(timeline, instant.requested):
             continue
         if now_ms - last_change_ms(storage, instant) > _DEAD_AFTER * ctx.heartbeats.silent_ms:
@@ -214,6 +227,11 @@ def _sweep_instant(ctx: WriterContext, timeline: ActiveTimeline, instant: str) -
     if not known and not _may_be_archived(ctx, timeline, instant):
         for partition, name in list(marked_files(storage, instant)):
             storage.delete(paths.in_partition(partition, name))
+        if can_show(storage):
+            take_back(storage, instant)
+    elif can_show(storage):
+        storage.delete_tree(paths.unshown_folder(instant))
+        storage.delete(paths.showing_note(instant))
     storage.delete_tree(paths.marker_folder(instant))
     storage.delete(paths.heartbeat(instant))
 

@@ -50,7 +50,7 @@ from mainstem.storage.swaps import has_swaps
 from mainstem.timeline.commit_metadata import NewKeysStat, WriteStat
 from mainstem.writers.append import BucketAppender
 from mainstem.writers.bulk_insert import BaseFileStat
-from mainstem.writers.encode_rows import BucketEncoder, Placed, Slab
+from mainstem.writers.encode_rows import BucketEncoder, Keyed, Placed, Slab
 from mainstem.writers.fit_rows import marked, with_marks
 from mainstem.writers.placed_rows import NOWHERE, KeyPlaces, PlacingAppender
 from mainstem.writers.row_order import stable_order
@@ -66,7 +66,7 @@ def lets_keys_move(spec: WriteSpec, places: KeyPlaces) -> bool:
     """Whether rows of this write may have to move. Where they would, and rows are merged column by column or
     by a function, ``PlacingAppender`` refuses them."""
     whole_rows = spec.rules.partial is None and spec.rules.merger is None
-    return places.index.moves and whole_rows and bool(spec.keys.partition_fields)
+    return places.index.moves and whole_rows and bool(spec.keys.partition_fields) and not spec.keys.made_up
 
 
 class Gatherer(BucketEncoder):
@@ -339,6 +339,26 @@ class MovingAppender(PlacingAppender):
         assert puts is not None
         left = puts.home[np.isin(puts.fate, _INSERTED)]
         return any(self._groups.place(number) in self._rewritten for number in np.unique(left).tolist())
+
+    # -- another instant ----------------------------------------------------------------------------
+
+    can_hand_over = True
+    reads_back = False
+
+    def hand_over(self, later: PlacingAppender) -> None:
+        """Gives the merged rows and deletes to the appender of a later transaction."""
+        self._check_whole()
+        for part in self._parts:
+            rows = part.rows.drop_columns(list(META_FIELDS))
+            if rows.num_rows:
+                deleted = np.ones(rows.num_rows, bool) if part is self._deletes else None
+                later.write_keyed([Keyed(rows, part.texts, *self._spec.keys.partitions(rows), deleted)])
+
+    def forget(self) -> None:
+        """As of any appender."""
+        super().forget()
+        self._held.clear()
+        self._puts = self._deletes = None
 
     # -- files --------------------------------------------------------------------------------------
 

@@ -20,7 +20,9 @@ holds the slice before; a log compaction that is pending, or completed after T, 
 on top of T's. A compaction that was planned before T and completed after it brings none back, but where it
 kept deletes (``services.kept_deletes``) they would lie on top of T's rows. One that completes later looks for
 T, and steps back. **What would hide these files, or be hidden**: base files of a bulk insert in the same
-buckets, and file groups that Java replaced. Another overwrite is no conflict: the one with the later T wins.
+buckets, and file groups that Java replaced. Another overwrite is no conflict, since the one with the later T
+wins, unless a file group got a base file of one of the two only: the later one listed its partitions before
+that file was made. So it is with those of bulk inserts.
 
 Record-level and secondary indexes keep the entries of hidden rows: who follows one finds no row. Taking them
 back could take an entry of a write that completes beside, whose key is there.
@@ -36,6 +38,7 @@ import pyarrow.parquet as pq
 from mainstem.formats.avro_schema import META_FIELDS, avro_to_arrow
 from mainstem.formats.schema_resolution import project_to
 from mainstem.layout.partitions import PartitionListing, list_partitions
+from mainstem.publish.showing import unshown_names
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline
@@ -72,10 +75,13 @@ def _overwritten(
     storage: Storage, spec: WriteSpec, stats: Sequence[WriteStat], named: Iterable[str], partitioned: bool
 ) -> Iterator[PartitionListing]:
     if spec.operation == INSERT_OVERWRITE_TABLE:
-        yield from list_partitions(storage, partitioned=partitioned)
+        for listing in list_partitions(storage, partitioned=partitioned):
+            unshown = unshown_names(storage, listing.partition)
+            yield PartitionListing(listing.partition, (*unshown, *listing.names))
         return
     for partition in sorted({*named, *(stat.partition for stat in stats)}):
-        yield PartitionListing(partition, tuple(storage.names(partition)))
+        unshown = unshown_names(storage, partition)
+        yield PartitionListing(partition, (*unshown, *storage.names(partition)))
 
 
 def parts_of_buckets(stats: Iterable[WriteStat], held: Set[tuple[str, str]]) -> list[list[WriteStat]]:
@@ -111,7 +117,7 @@ def rows_of(storage: Storage, stat: WriteStat, schema: str) -> Iterator[pa.Recor
     wanted = avro_to_arrow(schema)
     names = [name for name in wanted.names if name not in META_FIELDS]
     wanted = pa.schema([wanted.field(name) for name in names])
-    with pq.ParquetFile(storage.open_input(stat.path)) as source:
+    with pq.ParquetFile(storage.open_input(stat.stored_at)) as source:
         for batch in source.iter_batches(_BATCH_ROWS, columns=names):
             yield from project_to(pa.Table.from_batches([batch]), wanted).to_batches()
 
@@ -120,6 +126,23 @@ class Hidden(Overlaps):
     """Finds what an overwrite must not pass by (see above); ``Overlaps`` asks for any write."""
 
     whenever = frozenset((LOGCOMPACTION,))
+    #: file groups are those of buckets, so that others may make one at the same time
+    of_buckets = True
+
+    def __init__(
+        self,
+        storage: Storage,
+        instant: str,
+        stats: Sequence[WriteStat],
+        history: str = paths.HISTORY,
+        *,
+        partitions: Set[str] | None = frozenset(),
+    ) -> None:
+        """``partitions``: those that are overwritten, beside those of ``stats``; None: all."""
+        super().__init__(storage, instant, stats, history)
+        self._partitions = None if partitions is None else partitions | {stat.partition for stat in stats}
+        if not self._places:  # what it would hide, had it seen it, is found nevertheless
+            self._places = {(partition, None) for partition in self._partitions or ("",)}
 
     def _places_of(self, requested: str, metadata: CommitMetadata) -> Iterable[Place]:
         if metadata.operation == COMPACT and requested < self._instant:
@@ -127,14 +150,20 @@ class Hidden(Overlaps):
         if metadata.operation in (COMPACT, LOG_COMPACT):
             return super()._places_of(requested, metadata)
         replaced = [(p, file_id) for p, ids in metadata.replaced.items() for file_id in ids]
-        if metadata.operation in OVERWRITES:
-            return self._named(replaced)
         bases = [
             (partition, str(stat.get("fileId") or ""))
             for partition, stats in metadata.stats.items()
             for stat in stats
             if paths.parse_base_name(str(stat.get("path") or "").rpartition("/")[2]) is not None
         ]
+        if self.of_buckets and requested < self._instant:
+            groups = set(self._named(bases)) - self._bases
+            if any(self._partitions is None or place[0] in self._partitions for place in groups):
+                return self._places
+        if metadata.operation in OVERWRITES:
+            theirs = set(self._named(bases))
+            unseen = (place for place in self._unseen_by(requested, metadata) if place not in theirs)
+            return [*self._named(replaced), *unseen]
         return self._named(bases + replaced)
 
 

@@ -107,6 +107,15 @@ class PlacingOverwriter(PlacingAppender):
         """Raises ``KeyTaken``."""
         raise self._taken()
 
+    can_hand_over = True
+    reads_back = False
+
+    def hand_over(self, later: PlacingAppender) -> None:
+        """Gives the merged rows to the appender of a later transaction."""
+        self._check_whole()
+        for rows in self.merged:
+            later.write(rows)
+
     def put_empty_files(self, named: Iterable[str]) -> None:
         """Empty base files for all older file groups of the partitions that are overwritten."""
         whole = self._spec.operation == INSERT_OVERWRITE_TABLE
@@ -117,7 +126,8 @@ class PlacingOverwriter(PlacingAppender):
         for partition, file_id in self.places.groups_before(partitions, self._spec.instant):
             if (partition, file_id) not in there:
                 self.torn = True
-                self._put_base(partition, file_id, avro_to_arrow(self._spec.log_schema).empty_table())
+                empty = avro_to_arrow(self._spec.log_schema).empty_table()
+                self._put_base(partition, file_id, empty, late=True)
                 self.torn = False
 
 
@@ -125,6 +135,7 @@ class HiddenGroups(Hidden):
     """``Hidden`` by file groups; other overwrites and clusterings of these partitions count as well."""
 
     whenever = frozenset((LOGCOMPACTION, CLUSTERING))
+    of_buckets = False
 
     def __init__(
         self,
@@ -139,11 +150,8 @@ class HiddenGroups(Hidden):
         self._alone = alone
         # Not file groups that got rows in log files: there they lie on top, as those of any write.
         bases = [stat for stat in stats if isinstance(stat, BaseFileStat)]
-        super().__init__(storage, spec.instant, bases, history)
         whole = spec.operation == INSERT_OVERWRITE_TABLE
-        self._partitions = None if whole else named | {stat.partition for stat in bases}
-        if not self._places:  # what replaced all that it would hide is found nevertheless
-            self._places = {(partition, "") for partition in self._partitions or ("",)}
+        super().__init__(storage, spec.instant, bases, history, partitions=None if whole else named)
 
     def _named(self, files: Iterable[tuple[str, str]]) -> list[Place]:
         return list(files)

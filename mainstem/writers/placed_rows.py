@@ -18,14 +18,20 @@ and all its rows are placed anew, in their order. Rows of keys that the clusteri
 new ones. So it is if a known key was deleted, left its file group by a compaction, and was inserted into
 another one.
 
+Where keys are made up (``made_up_keys``), rows that are inserted are looked for nowhere, neither before they
+are written nor at the commit.
+
 Memory: the rows of new keys, until the commit, the batches up to ``_KEPT_BYTES_MAX``, and the known keys,
 compressed. Where there were more batches, ``place_again`` ends as ``KeyTaken``.
+
+``KeyTaken`` ends the instant, not the user's transaction: its rows are handed over to a later one
+(``placed_anew``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
 from uuid import UUID
@@ -48,9 +54,11 @@ from mainstem.timeline.commit_metadata import NewKeysStat, WriteStat
 from mainstem.truetime.seams import Randomness
 from mainstem.writers.append import BucketAppender, OpenLog
 from mainstem.writers.bulk_insert import BaseFileStat, BulkInserter
-from mainstem.writers.encode_rows import BucketEncoder, Place, Placed, Slab
+from mainstem.writers.encode_rows import BucketEncoder, Keyed, Place, Placed, Slab
 from mainstem.writers.file_sizes import room_for, rows_per_file
-from mainstem.writers.fit_rows import marked, with_marks
+from mainstem.writers.fit_rows import marked, with_marks, without_mark
+from mainstem.writers.made_up_keys import KeyMaker, made_here
+from mainstem.writers.placed_anew import only_columns, rows_read_back
 from mainstem.writers.row_order import stable_order
 from mainstem.writers.write_spec import DELETES, WriteSpec
 
@@ -62,7 +70,8 @@ _KEPT_BYTES_MAX = 128 * MIB
 
 
 class KeyTaken(RolledBack):
-    """Another writer placed a key of this transaction at the last moment. Write its rows again."""
+    """Others placed a key of this transaction, or replaced its file groups, at the last moment: its rows must
+    be written again, under another instant."""
 
 
 class KeyPlaces(Protocol):
@@ -156,6 +165,15 @@ class _Encoder(BucketEncoder):
 
     def _numbers(self, partition: str | None, texts: pa.Array) -> np.ndarray:
         """The number of each key's file group."""
+        new = made_here(texts, self.spec)
+        if new.any():
+            found = np.full(len(texts), NOWHERE, np.int64)
+            if not new.all():
+                found[~new] = self._looked_up(partition, texts.filter(pa.array(~new)))
+            return found
+        return self._looked_up(partition, texts)
+
+    def _looked_up(self, partition: str | None, texts: pa.Array) -> np.ndarray:
         coded = texts.dictionary_encode()
         at, places = self.places.find(partition, coded.dictionary)
         numbers = np.array([NOWHERE, *map(self._groups.number, places)], np.int64)
@@ -220,6 +238,11 @@ class Kept:
     @property
     def whole(self) -> bool:
         return self._bytes <= _KEPT_BYTES_MAX
+
+    def give_up(self) -> None:
+        """Of batches that come from now on, not all are given to ``add``."""
+        self._bytes = _KEPT_BYTES_MAX + 1
+        self._batches.clear()
 
     def clear(self) -> None:
         self._batches.clear()
@@ -288,6 +311,7 @@ class PlacingAppender(BulkInserter):
         self._groups = _Groups()
         self._looking = _Encoder(spec, token.split("-", 1)[0], places, self._groups)
         self._encoder: BucketEncoder = self._looking
+        self._maker = KeyMaker(token.split("-", 1)[0])
         self._fresh: list[_Fresh] = []
         #: numbers of log files of new keys
         self._filled: set[int] = set()
@@ -300,6 +324,8 @@ class PlacingAppender(BulkInserter):
         self._before = 0
         #: log files of ``place_again`` have greater versions than those that it took back
         self._passed = 0
+        #: how often all rows were placed again
+        self.placed_again = 0
         self._begin(token.split("-", 1)[0])
 
     def _begin(self, task: str) -> None:
@@ -320,6 +346,9 @@ class PlacingAppender(BulkInserter):
         return set()
 
     def _write(self, batch: pa.Table, deleted: np.ndarray | None) -> int:
+        if self._spec.keys.made_up:
+            marks = without_mark(batch, self._spec)[1] if deleted is None else deleted
+            batch = self._maker.keyed(batch, self._spec, marks)
         count = super()._write(batch, deleted)
         self._before += count
         if count and self.keeps_batches:
@@ -447,11 +476,11 @@ class PlacingAppender(BulkInserter):
 
     def unplaced(self, partition: str) -> bool:
         """Whether a key that lies nowhere could be placed by a write to this partition."""
-        if self.places.index.is_global:
-            return bool(self._fresh or self._gone)
-        return any(fresh.partition == partition for fresh in self._fresh) or any(
-            gone[0] == partition for gone in self._gone
-        )
+        held = [(fresh.partition, fresh.keys) for fresh in self._fresh]
+        held += [(gone[0], gone[2]) for gone in self._gone]
+        if self._spec.keys.made_up:  # nobody else has the keys that were made here
+            held = [(where, keys) for where, keys in held if not made_here(keys, self._spec).all()]
+        return any(self.places.index.is_global or where == partition for where, _ in held)
 
     def meets(self, place: GroupOfKey, keys: pa.Array) -> bool:
         """Whether ``give_way`` would move anything."""
@@ -523,6 +552,7 @@ class PlacingAppender(BulkInserter):
         if not self.can_place_again:
             raise self._taken("its keys were moved by a clustering, or deleted and inserted again,")
         self.torn = True  # until all are placed
+        self.placed_again += 1
         self.places = self._looking.places = places
         self._take_back_all()
         now = self._spec
@@ -542,6 +572,64 @@ class PlacingAppender(BulkInserter):
         for mine in (self._fresh, self._gone, self._waiting, self._came, self._filled, self._known):
             mine.clear()
 
+    # -- another instant ---------------------------------------------------------------------------
+
+    @property
+    def can_hand_over(self) -> bool:
+        """Whether it is known which of two rows of a key came first."""
+        return self.can_place_again or not self.places.looked_again
+
+    @property
+    def reads_back(self) -> bool:
+        """Whether ``hand_over`` reads this transaction's log files, which must be whole by then."""
+        return not self.can_place_again
+
+    def hand_over(self, later: PlacingAppender) -> None:
+        """Gives all rows to the appender of a later transaction, in their order; call it after ``gather``."""
+        self._check_whole()
+        if self.can_place_again:
+            now, instant = later._spec, later._spec.instant
+            for spec, batch, deleted in self._kept:
+                later.adopt(replace(spec, instant=instant))
+                later.write(batch, deleted)
+            later.adopt(now)
+            return
+        known = [stat for stat in self._closed if not isinstance(stat, (BaseFileStat, NewKeysStat))]
+        is_global = self.places.index.is_global
+        later.write_keyed(rows_read_back(self._storage, self._spec, known, one_per_table=is_global))
+        later.write_keyed(self._unplaced())
+
+    def _unplaced(self) -> Iterator[Keyed]:
+        """What keys that lie nowhere get: deletes first, as in ``give_way``."""
+        schema = self._encoder.schema
+        for partition, rows, texts in self._gone:
+            names, count = [name for name in self._spec.ordering if name in rows.column_names], len(texts)
+            given = {name: rows.column(name).combine_chunks() for name in names}
+            deletes = only_columns(given, schema, count)
+            yield Keyed(deletes, texts, np.zeros(count, np.int64), [partition], np.ones(count, bool))
+        for fresh in self._fresh:
+            rows = project_to(fresh.rows.drop_columns(list(META_FIELDS)), schema)
+            yield Keyed(rows, fresh.keys, *self._spec.keys.partitions(rows))
+
+    def write_keyed(self, batches: Iterable[Keyed]) -> None:
+        """Writes rows that an earlier transaction had; they are not kept."""
+        self._check_whole()
+        self._check_alive()
+        self._kept.give_up()
+        for batch in (batch for batch in batches if len(batch.keys)):
+            slabs = list(self._encoder.split_keyed(batch))
+            for partition in dict.fromkeys(place[0] for slab in slabs for place in slab.places):
+                self._check_partition(partition)
+            for slab in slabs:
+                self._append(slab)
+            self.rows += len(batch.keys)
+            self._before += len(batch.keys)
+            self.torn = False
+
+    def passed_by(self) -> KeyTaken:
+        """The error that ends this instant, after others replaced its file groups often."""
+        return self._taken("its file groups were replaced again and again,")
+
     def _taken(self, what: str = "another writer inserted or moved a key of this transaction") -> KeyTaken:
         self.torn = False
         return KeyTaken(
@@ -554,8 +642,8 @@ class PlacingAppender(BulkInserter):
     def forget(self) -> None:
         """As of any appender."""
         super().forget()
-        self._kept.clear()
-        self._known.clear()
+        for mine in (self._kept, self._known, self._fresh, self._gone, self._waiting):
+            mine.clear()
 
     def _meets(self, partition: str, place: GroupOfKey, texts: pa.Array, keys: pa.Array) -> np.ndarray:
         if partition != place[0] and not self.places.index.is_global:

@@ -17,9 +17,11 @@ from mainstem.metadata.commits.delta_commit import MetadataCommit
 from mainstem.metadata.commits.partition_rows import Maintained
 from mainstem.metadata.metadata_table import own_config
 from mainstem.publish.publisher import Published, Section
+from mainstem.publish.showing import Showing
 from mainstem.storage import paths
 from mainstem.storage.folder_storage import FolderStorage
 from mainstem.storage.protocol import Upload
+from mainstem.telemetry import steps
 from mainstem.timeline.instant import DELTACOMMIT
 from mainstem.writers.context import WriterContext
 
@@ -45,11 +47,12 @@ def publish_with_metadata(
     decide: Callable[[Section], T | None],
     settle: Callable[[Sequence[Upload]], None] | None = None,
     carries: bool = False,
+    showing: Showing | None = None,
 ) -> Published[T]:
     """``Publisher.publish`` for an action's completed file; ``instant`` is its requested time.
 
     ``settle`` makes durable, all at once, what the action has written, ``prepared``, and the private files
-    that it is given. None: they are durable already. ``carries``: see ``Publisher.publish``.
+    that it is given. None: they are durable already. ``carries``, ``showing``: see ``Publisher.publish``.
 
     Raises ``Unsupported`` if the table got an index meanwhile that mainstem does not maintain,
     ``CorruptTable`` if the table names a metadata table that does not exist, ``Unavailable`` if its indexes
@@ -75,6 +78,7 @@ def publish_with_metadata(
                 ahead=None if part is None else part.ahead,
                 beside=ctx.read_properties,
                 carries=carries and part is None,
+                showing=showing,
             )
         except RolledBack:
             if part is not None:
@@ -131,8 +135,9 @@ def _prepare(
 
     try:  # raises unless the metadata table exists and is one of Hudi 1.x
         own_config(FolderStorage(storage, paths.METADATA))
-        return MetadataCommit.prepare(
-            storage, ctx.seams.random, instant, config, maintained, changes, settle or durable
+        with steps.timed("metadata.prepare", ctx.base):
+            return MetadataCommit.prepare(
+                storage, ctx.seams.random, instant, config, maintained, changes, settle or durable
         )
     except CorruptTable as error:
         # An index may have been dropped while its rows were made.

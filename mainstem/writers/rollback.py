@@ -26,10 +26,12 @@ from mainstem.metadata.commits.setting_aside import has_metadata_table, set_asid
 from mainstem.metadata.commits.taking_back import Found, RollbackRecord, take_back
 from mainstem.metadata.metadata_table import open_metadata
 from mainstem.publish.publisher import Section
+from mainstem.publish.showing import can_show
 from mainstem.publish.staging import create_once, prepared
 from mainstem.storage import paths
 from mainstem.storage.links import has_links
 from mainstem.storage.protocol import Storage
+from mainstem.telemetry import steps
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.instant import (
     CLUSTERING,
@@ -264,11 +266,13 @@ def execute_rollback(
     if was_completed:
         set_metadata_aside(ctx, {instant})
     indexed = _take_back(ctx, instant, rollback)
+    forget_unshown(storage, instant)
     deleted: dict[str, list[str]] = {}
     for partition, _, name in list(_files_of(ctx, instant)):
         delete_with_checksum(storage, paths.in_partition(partition, name))
         deleted.setdefault(partition, []).append(name)
     _settle_removals(ctx, rollback, instant, deleted)
+    forget_showing(storage, instant)
     metadata = encode_rollback_metadata(
         rollback_time=rollback,
         instant=instant,
@@ -319,6 +323,7 @@ def execute_rollback(
     ctx.heartbeats.stop(instant)
     if published.time is None:
         return None
+    steps.counted("rollbacks", 1, "{instant}", ctx.base, action=action)
     return RolledBackInstant(instant, action, rollback, sum(map(len, deleted.values())))
 
 
@@ -383,6 +388,19 @@ def remove_private_files(storage: Storage, requested: Container[str]) -> None:
             storage.delete(f"{paths.PREPARED}/{name}")
 
 
+def forget_unshown(storage: Storage, instant: str) -> None:
+    """Removes the base files that an instant has not shown yet. From then on it shows none
+    (``publish.showing``); so call it before its data files are listed."""
+    if can_show(storage):
+        storage.delete_tree(paths.unshown_folder(instant))
+
+
+def forget_showing(storage: Storage, instant: str) -> None:
+    """Removes the note of what an instant was about to show, once that is gone."""
+    if can_show(storage):
+        storage.delete(paths.showing_note(instant))
+
+
 def delete_with_checksum(storage: Storage, path: str) -> None:
     """Removes a file and its checksum file, which Java has beside it (Hadoop's local file system)."""
     storage.delete(path)
@@ -418,6 +436,7 @@ def quietly_discard(ctx: WriterContext, instant: str) -> None:
     ctx.heartbeats.stop(instant)  # if anything below fails, a later writer rolls the instant back
     try:
         storage.delete_tree(paths.marker_folder(instant))
+        forget_unshown(storage, instant)
         storage.delete(paths.timeline_file(f"{instant}.{DELTACOMMIT}.{INFLIGHT}"))
         storage.delete(paths.timeline_file(f"{instant}.{DELTACOMMIT}.{REQUESTED}"))
     except (OSError, MainstemError):

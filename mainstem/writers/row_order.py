@@ -62,3 +62,17 @@ def slabs(groups: np.ndarray) -> Iterator[list[int]]:
             slab = [cut]
     if len(slab) > 1:
         yield slab
+
+
+def key_turns(keys: pa.Array, deleted: np.ndarray) -> np.ndarray:
+    """For each row, how many earlier rows of its key, itself included, directly followed a deletion."""
+    codes = keys.dictionary_encode().indices.to_numpy()
+    order = np.argsort(codes, kind="stable")
+    codes, gone = codes[order], deleted[order]
+    same = np.concatenate(([False], codes[1:] == codes[:-1]))
+    after = np.concatenate(([False], gone[:-1])) & ~gone & same
+    steps = np.cumsum(after)
+    starts = np.maximum.accumulate(np.where(same, 0, np.arange(len(codes))))
+    turns = np.empty(len(codes), np.int64)
+    turns[order] = steps - steps[starts]
+    return turns

@@ -44,6 +44,7 @@ from mainstem.storage.protocol import Storage
 from mainstem.truetime.seams import Randomness, Seams
 from mainstem.writers.append import BucketAppender, FileIds
 from mainstem.writers.encode_rows import Blocks, BucketEncoder, Place
+from mainstem.writers.row_order import key_turns
 from mainstem.writers.rows_in import as_table
 from mainstem.writers.transaction_schema import declare
 from mainstem.writers.unplaced_rows import Segment, segment_of, segments_of_file
@@ -345,10 +346,10 @@ def in_turns(
     spec: WriteSpec, batch: pa.Table, deleted: np.ndarray | None
 ) -> Iterator[tuple[pa.Table, np.ndarray | None]]:
     """Splits rows where one follows its key's deletion: the deletes of a batch follow its rows."""
-    if deleted is None or deleted.all():
+    if deleted is None or deleted.all() or spec.keys.made_up:  # whose rows are updated by their own keys
         yield batch, deleted
         return
-    turns = _turns(spec.keys.record_keys(batch).texts, deleted)
+    turns = key_turns(spec.keys.record_keys(batch).texts, deleted)
     last = int(turns.max())
     for turn in range(last + 1):
         mask = turns == turn
@@ -378,20 +379,6 @@ def _flags(deleted: pa.BooleanArray | None, rows: int) -> np.ndarray | None:
         raise Invalid(f"deleted: expected {rows} booleans without nulls, one per row")
     flags = deleted.to_numpy(zero_copy_only=False) if isinstance(deleted, pa.Array) else deleted.to_numpy()
     return flags if flags.any() else None
-
-
-def _turns(keys: pa.Array, deleted: np.ndarray) -> np.ndarray:
-    """For each row, how many earlier rows of its key, itself included, directly followed a deletion."""
-    codes = keys.dictionary_encode().indices.to_numpy()
-    order = np.argsort(codes, kind="stable")
-    codes, gone = codes[order], deleted[order]
-    same = np.concatenate(([False], codes[1:] == codes[:-1]))
-    after = np.concatenate(([False], gone[:-1])) & ~gone & same
-    steps = np.cumsum(after)
-    starts = np.maximum.accumulate(np.where(same, 0, np.arange(len(codes))))
-    turns = np.empty(len(codes), np.int64)
-    turns[order] = steps - steps[starts]
-    return turns
 
 
 # -- in the process that commits ----------------------------------------------------------------------

@@ -26,6 +26,7 @@ from mainstem.timeline.commit_metadata import STREAM_KEY, CommitMetadata, decode
 from mainstem.timeline.instant import COMMIT, DELTACOMMIT, REPLACECOMMIT, Instant
 from mainstem.timeline.restore_records import shown_timeline
 from mainstem.writers.stream_guard_notes import Note, Notes
+from mainstem.writers.stream_positions import PositionIndex, StreamPositions
 from mainstem.writers.write_ordinals import stream_folder
 
 GUARD_KEY = "mainstem.stream.guard"
@@ -80,6 +81,8 @@ class GuardIndex:
         self._notes: dict[str, Notes] = {}
         #: identifier -> the instant of which was last said that it holds a batch
         self._lasting: dict[str, str] = {}
+        #: of streams that are guarded by their offsets
+        self.positions = PositionIndex(storage, history)
 
     def refresh(self, timeline: ActiveTimeline) -> dict[str, tuple[_Fact, ...]]:
         """Read instants that completed since the last call; forget those that are gone."""
@@ -99,7 +102,7 @@ class GuardIndex:
         self._known = found
         return found
 
-    def committed(self, guard: StreamGuard, timeline: ActiveTimeline) -> str | None:
+    def committed(self, guard: StreamGuard | StreamPositions, timeline: ActiveTimeline) -> str | None:
         """Requested time of the instant that already holds this write, if there is one.
 
         ``timeline`` was listed before this call. As in Java a batch older than the newest committed one
@@ -107,6 +110,8 @@ class GuardIndex:
         rollback takes back does not count, or its batch would never be written again. Raises ``CorruptTable``
         for a damaged archive.
         """
+        if isinstance(guard, StreamPositions):
+            return self.positions.committed(guard, timeline)
         timeline = shown_timeline(self._storage, timeline)
         facts = [*self._active(guard, timeline), *self._noted(guard, timeline)]
         newest = max((fact.batch_id for fact in facts), default=-1)
@@ -158,12 +163,15 @@ class GuardIndex:
             )
         return decode_commit(found, path=f"archived instant {instant}").extra
 
-    def prepare(self, guard: StreamGuard, timeline: ActiveTimeline) -> None:
+    def prepare(self, guard: StreamGuard | StreamPositions, timeline: ActiveTimeline) -> None:
         """At begin, outside the lock: make sure that notes lead to everything that may be archived.
 
         The first time a stream is seen at a table the archive is read through for it; and batches that
         Java committed are noted while they are on the active timeline.
         """
+        if isinstance(guard, StreamPositions):
+            self.positions.prepare(guard.source, timeline)
+            return
         notes = self._of(guard.identifier)
         present = notes.read()
         known = {note.instant for note in present}
@@ -181,8 +189,11 @@ class GuardIndex:
             # Listed after the notes: of another live driver, a note may be newer than ``timeline``.
             notes.forget(self._superfluous(guard, load_timeline(self._storage), present))
 
-    def announce(self, guard: StreamGuard, instant: str) -> None:
+    def announce(self, guard: StreamGuard | StreamPositions, instant: str) -> None:
         """Before the instant is published: leave a durable note of it."""
+        if isinstance(guard, StreamPositions):
+            self.positions.announce(guard.source, instant)
+            return
         self._of(guard.identifier).write(Note(guard.batch_id, guard.ordinal, instant))
 
     def _of(self, identifier: str) -> Notes:

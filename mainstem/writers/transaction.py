@@ -31,7 +31,6 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from typing import TYPE_CHECKING, NoReturn
 
 import pyarrow as pa
@@ -45,6 +44,7 @@ from mainstem.errors import (
     Unsupported,
 )
 from mainstem.formats.schema_resolution import project_to
+from mainstem.layout.key_generator import KEY_COLUMN
 from mainstem.layout.key_index import GroupOfKey
 from mainstem.layout.schema_fit import arrow_user_schema
 from mainstem.lsm_archive.reader import Archive
@@ -52,14 +52,16 @@ from mainstem.merge.rules import DELETED_COLUMN, OPERATION_COLUMN
 from mainstem.metadata.commits.action import FileChanges
 from mainstem.options import WRITER_NAME
 from mainstem.publish.publisher import Held, Published, Section, quietly
+from mainstem.publish.showing import Showing, can_show, note_of
 from mainstem.publish.staging import begin, delete_quietly
 from mainstem.storage import paths
 from mainstem.storage.all_at_once import settled_later
 from mainstem.storage.links import has_links
+from mainstem.storage.protocol import Alike
 from mainstem.storage.swaps import has_swaps
+from mainstem.telemetry import steps
 from mainstem.timeline.commit_metadata import WriteStat, encode_commit
-from mainstem.timeline.instant import DELTACOMMIT, INFLIGHT, REQUESTED, RESTORE, Instant
-from mainstem.timeline.restore_records import being_restored
+from mainstem.timeline.instant import DELTACOMMIT, INFLIGHT, REQUESTED, Instant
 from mainstem.writers import overwriting, staged_rows, unplaced_rows, write_task
 from mainstem.writers.append import BucketAppender
 from mainstem.writers.bulk_insert import (
@@ -69,19 +71,29 @@ from mainstem.writers.bulk_insert import (
     check_names_differ,
     check_one_base_file_each,
 )
-from mainstem.writers.conflicts import Overlap, Overlaps
+from mainstem.writers.commit_checks import (
+    Closed,
+    FoundCommitted,
+    Resized,
+    check_stands,
+    resized,
+    undone,
+)
+from mainstem.writers.conflicts import Overlap, Overlaps, ShownBefore
 from mainstem.writers.context import WriterContext
+from mainstem.writers.give_way import PLACED_ANEW, GiveWay, Patience, passed_by
 from mainstem.writers.keys_placed_meanwhile import KeysPlacedMeanwhile, LookAgain, Replaced
 from mainstem.writers.moved_rows import MovingAppender, lets_keys_move
 from mainstem.writers.outcome import ALREADY_COMMITTED, COMMITTED, EMPTY, OPERATIONS, Outcome
+from mainstem.writers.placed_anew import ROUNDS_MAX
 from mainstem.writers.placed_overwrites import HiddenGroups, PlacingOverwriter
 from mainstem.writers.placed_rows import KeyTaken, PlacingAppender
 from mainstem.writers.publish_with_metadata import publish_with_metadata
-from mainstem.writers.resize_property import is_pending, settle
+from mainstem.writers.resize_property import settle
 from mainstem.writers.ringed_rows import RingAppender
 from mainstem.writers.rings_meanwhile import RingsMeanwhile
 from mainstem.writers.rollback import (
-    condemned,
+    forget_unshown,
     quietly_discard,
     roll_back,
     roll_back_failed_writes,
@@ -89,6 +101,7 @@ from mainstem.writers.rollback import (
 from mainstem.writers.routed_anew import blocks_of
 from mainstem.writers.rows_in import Rows, RowStream, rows_in, without_index
 from mainstem.writers.stream_guard import GUARD_KEY, StreamGuard
+from mainstem.writers.stream_positions import Positions, StreamPositions
 from mainstem.writers.transaction_schema import (
     Moved,
     asked,
@@ -100,11 +113,14 @@ from mainstem.writers.transaction_schema import (
     with_schema,
 )
 from mainstem.writers.transaction_turns import Turns
+from mainstem.writers.watched import watched
 from mainstem.writers.write_spec import (
     BULK_INSERT,
     DELETES,
+    INSERT_OVERWRITE_TABLE,
     OF_BASE_FILES,
     OVERWRITES,
+    RESIZE,
     UPDATE_COLUMNS,
     UPSERT,
     WriteSpec,
@@ -120,17 +136,14 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _SCHEMA_ROUNDS_MAX = 10
+# How often a commit is encoded again because others of its stream were faster.
+_BEHIND_ROUNDS_MAX = 100
 # How often a writer looks whether a resize has ended.
 _LOOK_MS = 50
 # How often rows follow file groups that are split and merged again and again.
 _RING_ROUNDS_MAX = 10
-
-
-@dataclass(frozen=True)
-class FoundCommitted:
-    """A decision: ``instant`` has committed this micro-batch already."""
-
-    instant: str
+# How often all rows of one instant are placed again, before they go into another one.
+_PLACED_AGAIN_MAX = 2
 
 
 class _Divided(Exception):
@@ -146,24 +159,17 @@ class _PassedBy(Exception):
 
 
 @dataclass(frozen=True)
-class Resized:
-    """A decision: the table has another number of buckets by now; the rows are to be routed anew."""
+class Behind:
+    """A decision: other processes of the same stream committed, so that the positions to carry are these."""
 
-    buckets: int
-
-
-@dataclass(frozen=True)
-class Closed:
-    """A decision: a resize is in its last round, by ``instant``; nothing completes before it has ended."""
-
-    instant: str
+    newest: Positions
 
 
 #: Why a commit is not published as it is. ``Overlap``: a bulk insert loses against it, an overwrite is made
 #: again after it; ``Moved``: other writers' schema has columns that it lacks. On a table without buckets,
 #: ``LookAgain``: others may have placed its keys, or replaced their file groups;
-#: under consistent hashing, its file groups may have been split or merged.
-Decision = FoundCommitted | Overlap | Moved | LookAgain | Resized | Closed
+#: under consistent hashing, its file groups may have been split or merged. ``GiveWay``: an overwrite waits.
+Decision = FoundCommitted | Overlap | Moved | LookAgain | Resized | Closed | GiveWay | Behind
 
 
 class Transaction:
@@ -181,9 +187,10 @@ class Transaction:
         ctx: WriterContext,
         spec: WriteSpec,
         *,
-        guard: StreamGuard | None,
+        guard: StreamGuard | StreamPositions | None,
         extra_metadata: Mapping[str, str],
         at_once: bool = False,
+        anew: int = 0,
     ) -> None:
         self._ctx = ctx
         self._spec = spec
@@ -193,6 +200,9 @@ class Transaction:
         self._task_stats: list[WriteStat] = []
         self._task_rows = 0
         self._evolves = False
+        #: staged rows were added: whoever keeps their lines must find the commit, also where it has no file
+        #: (without buckets, of deletes of keys that lie nowhere)
+        self._has_staged = False
         #: files in which tasks handed their rows over
         self._handed: list[str] = []
         #: tasks wrote files, of which some may belong to attempts that do not count
@@ -221,8 +231,16 @@ class Transaction:
         self._named: frozenset[str] = frozenset()
         #: an overwrite that was made again: whoever began it goes on
         self._again = False
-        #: the same rows in the buckets of another count, which commits in place of this one
+        #: base files that get their names when it completes, in its latest attempt
+        self._showing: Showing | None = None
+        #: the same rows in other buckets or file groups, which commits in place of this one
         self._later: Transaction | None = None
+        #: how often these rows were placed anew before
+        self._anew = anew
+        #: of an overwrite on a table without buckets
+        self._patience: Patience | None = None
+        if ctx.look_for_keys is not None and spec.operation in OVERWRITES and not anew:
+            self._patience = Patience(ctx)
 
     # -- begin -----------------------------------------------------------------------------------
 
@@ -232,14 +250,15 @@ class Transaction:
         ctx: WriterContext,
         spec: WriteSpec,
         *,
-        guard: StreamGuard | None = None,
+        guard: StreamGuard | StreamPositions | None = None,
         extra_metadata: Mapping[str, str] | None = None,
         at_once: bool = False,
+        anew: int = 0,
     ) -> Transaction:
         """Open a transaction. Fills in ``spec.instant``, the requested time.
 
         ``at_once``: one ``write``, of rows in memory, and ``commit``. On a store its inflight file is then
-        put beside its markers.
+        put beside its markers. ``anew``: how often its rows were placed anew before.
         """
         if guard is not None and spec.operation in OVERWRITES:
             raise Unsupported(
@@ -252,7 +271,9 @@ class Transaction:
                 f"operation {spec.operation!r} with partial blocks on a table without buckets",
                 table=ctx.base,
             )
-        txn = cls(ctx, spec, guard=guard, extra_metadata=extra_metadata or {}, at_once=at_once)
+        if _shows_late(ctx, spec.operation):
+            spec = replace(spec, shown_late=True)
+        txn = cls(ctx, spec, guard=guard, extra_metadata=extra_metadata or {}, at_once=at_once, anew=anew)
         roll_back_failed_writes(ctx, if_due=True)
         if guard is not None:
             try:
@@ -276,7 +297,7 @@ class Transaction:
         ctx: WriterContext,
         spec: WriteSpec,
         *,
-        guard: StreamGuard | None = None,
+        guard: StreamGuard | StreamPositions | None = None,
         extra_metadata: Mapping[str, str] | None = None,
     ) -> Transaction:
         """Take over a transaction that another process began and detached, to commit or abort it.
@@ -305,13 +326,16 @@ class Transaction:
             self._ctx.heartbeats.leave(self.instant)
             return self._spec
 
+    @watched("begin")
     def _publish_requested(self) -> None:
         ctx, storage = self._ctx, self._ctx.seams.storage
         # A process that finds it pending, or rolls it back, can tell which writer's it is.
         name = ctx.options.writer_name
         whose: dict[str, str] = {WRITER_NAME: name} if name else {}
-        if self._guard is not None:
+        if isinstance(self._guard, StreamGuard):
             whose[GUARD_KEY] = self._guard.extra_metadata()[GUARD_KEY]
+        if self._anew:
+            whose[PLACED_ANEW] = str(self._anew)
         inflight = encode_commit([], whose, self._operation)
         beats = ctx.heartbeats
         time = ""
@@ -345,7 +369,7 @@ class Transaction:
     def _put_inflight(self) -> None:
         assert self._inflight is not None
         path, content = self._inflight
-        self._ctx.seams.storage.put_new(path, content, durable=False)
+        self._ctx.seams.storage.put_new(path, Alike(content), durable=False)
         self._inflight = None
 
     # -- write -----------------------------------------------------------------------------------
@@ -356,10 +380,21 @@ class Transaction:
         return self._spec.instant
 
     @property
+    def table(self) -> str:
+        """The table's base path."""
+        return self._ctx.base
+
+    @property
+    def operation(self) -> str:
+        """As given to ``begin``."""
+        return self._spec.operation
+
+    @property
     def already_committed(self) -> bool:
         """The stream guard found this micro-batch on the timeline: writes are ignored."""
         return self._outcome is not None and self._outcome.status == ALREADY_COMMITTED
 
+    @watched("write")
     def write(self, batch: Rows) -> int:
         """Append rows of any kind (docs/rows.md); returns their number.
 
@@ -449,7 +484,9 @@ class Transaction:
                         seams, self._spec, self._opened(), found, schema_seen, self._every_buckets
                     )
                 lines_in_order = staged_rows.in_order(seams, self._spec, found)
-                return self._write_unplaced(staged_rows.unplaced(seams.storage, lines_in_order))
+                rows = self._write_unplaced(staged_rows.unplaced(seams.storage, lines_in_order))
+                self._has_staged |= rows > 0
+                return rows
 
     def _every_buckets(self) -> frozenset[int]:
         return self._ctx.properties().every_buckets
@@ -466,7 +503,9 @@ class Transaction:
                     before = text
                 schema = arrow_user_schema(self._spec.user_schema)
                 if self._spec.operation in (*DELETES, UPDATE_COLUMNS):
-                    schema = pa.schema([schema.field(name) for name in rows.column_names])
+                    schema = unplaced_rows.schema_of_rows(schema, rows.column_names)
+                elif KEY_COLUMN in rows.column_names:
+                    schema = unplaced_rows.schema_of_rows(schema, [*schema.names, KEY_COLUMN])
                 yield project_to(rows, schema), deleted
 
         rows = 0
@@ -576,7 +615,8 @@ class Transaction:
     def task_spec(self) -> WriteSpec:
         """What an executor needs for ``writers.write_task.write_task``; picklable."""
         self._turns.check_open(self.instant)
-        return self._spec
+        within = steps.here()
+        return replace(self._spec, trace=within) if within else self._spec
 
     def add_task_result(self, result: bytes) -> None:
         """Take over the files of one successful task attempt (the bytes that ``write_task`` returned).
@@ -604,6 +644,7 @@ class Transaction:
 
     # -- commit ----------------------------------------------------------------------------------
 
+    @watched("commit")
     def commit(self) -> Outcome:
         """Publish everything written, in one step. Calling it again returns the same outcome.
 
@@ -637,7 +678,9 @@ class Transaction:
         if self._ctx.after_commit is not None and outcome.status == COMMITTED and self._seen is not None:
             name = f"{outcome.instant}_{outcome.completion_time}.{DELTACOMMIT}"
             self._ctx.after_commit(self._seen.with_file(name))
-        if self._ctx.told is not None and outcome.status == COMMITTED:
+        # A later transaction that committed in place of this one has told of itself.
+        own = outcome.status == COMMITTED and outcome.instant == self.instant
+        if self._ctx.told is not None and own:
             self._ctx.told(f"{outcome.instant}_{outcome.completion_time}.{DELTACOMMIT}")
         return outcome
 
@@ -660,6 +703,7 @@ class Transaction:
             if self._appender is not None:
                 self._appender.discard()
             self._ctx.seams.storage.delete_tree(paths.marker_folder(self.instant))
+            forget_unshown(self._ctx.seams.storage, self.instant)
         except OSError:
             return  # a later writer sweeps them
 
@@ -675,6 +719,8 @@ class Transaction:
         except _Divided:
             self._settle([])  # files of an object store are read by their names
             return self._routed_anew(self._files(), self._spec.buckets)
+        except KeyTaken as taken:
+            return self._placed_anew(taken)
 
     def _commit_once(self) -> Outcome:
         ctx = self._ctx
@@ -697,18 +743,30 @@ class Transaction:
             # With a guard, the other write may be this very micro-batch; the look under the lock tells.
             if other is not None and self._guard is None:
                 self._overtaken(other, stats)
-        if not stats and not self._evolves:
+        # Offsets are committed even if no row came of their records.
+        carries = self._has_staged or isinstance(self._guard, StreamPositions)
+        if not stats and not self._evolves and not carries:
             self._settle([])
             quietly_discard(ctx, self.instant)
             return self._end(Outcome(EMPTY))
+        if ctx.validate is not None:
+            self._settle([])  # files of an object store are read by their names
+            try:
+                ctx.validate(self._spec, stats)
+            except MainstemError:
+                self._abort()
+                raise
         return self._publish_completed(stats, rows)
 
     def _what_overlaps(self, stats: list[WriteStat]) -> Overlaps | None:
         storage, history = self._ctx.seams.storage, self._ctx.config.history
         overwrites = self._spec.operation in OVERWRITES
         if self._ctx.look_for_keys is None:
-            kind = overwriting.Hidden if overwrites else Overlaps
-            return kind(storage, self.instant, stats, history)
+            if not overwrites:
+                return Overlaps(storage, self.instant, stats, history)
+            whole = self._spec.operation == INSERT_OVERWRITE_TABLE
+            named = None if whole else self._named
+            return overwriting.Hidden(storage, self.instant, stats, history, partitions=named)
         if not overwrites:
             return None  # a bulk insert is an upsert: no file group of others gets a base file
         appender = self._opened()
@@ -748,13 +806,11 @@ class Transaction:
         """Rows go to where others placed their keys since they were looked for."""
         ctx = self._ctx
         appender.gather()
+        if appender.placed_again >= _PLACED_AGAIN_MAX and not self._anew:
+            raise appender.passed_by()  # clusterings give way to a later instant
         if self._meanwhile is None:
             self._meanwhile = KeysPlacedMeanwhile(ctx, self.instant, appender)
-        try:
-            replaced = self._meanwhile.move(ctx.publisher.timeline())
-        except KeyTaken:
-            self._abort()
-            raise
+        replaced = self._meanwhile.move(ctx.publisher.timeline())
         if replaced is not None:
             self._lose_rows(replaced)
 
@@ -786,7 +842,6 @@ class Transaction:
         return own | {(stat.partition, stat.file_id) for stat in self._task_stats}
 
     def _lose_rows(self, replaced: Replaced) -> NoReturn:
-        self._abort()
         if replaced.again:
             raise KeyTaken(
                 f"{replaced.by}: file groups to which this transaction appended rows. Nothing of it is"
@@ -794,6 +849,7 @@ class Transaction:
                 table=self._ctx.base,
                 instant=self.instant,
             )
+        self._abort()
         raise RolledBack(
             f"this transaction appended rows to file groups in which they would be lost: {replaced.by}."
             " Nothing of it is visible: complete the pending clustering (mainstem cluster, or the engine that"
@@ -873,21 +929,29 @@ class Transaction:
                     )
                 )
             self._abort()
-        except BaseException:
+        except BaseException as error:
             with suppress(MainstemError):
                 later.abort()
+            if isinstance(error, FileNotFoundError) and self._shown_before:
+                raise undone(
+                    "the table lock was lost while this overwrite was being published, and another"
+                    " writer took its files away;", ctx, self.instant,
+                ) from error  # fmt: skip
             raise
         return later
 
     def _publish_completed(self, stats: list[WriteStat], rows: int) -> Outcome:
         self._may_be_completed = True
+        if self._inflight is not None and self._appender is None:  # nothing was written
+            self._put_inflight()
         if self._durable is not None:
             self._durable()
         # 1. Note the write, so that a restarted stream finds it if it becomes visible.
         if self._guard is not None:
             self._ctx.guards.announce(self._guard, self.instant)
-        rounds = 0
-        while rounds < _SCHEMA_ROUNDS_MAX:
+        self._carry()
+        rounds = behind = 0
+        while rounds < _SCHEMA_ROUNDS_MAX and behind < _BEHIND_ROUNDS_MAX:
             # 2. Write everything to publish to durable private files; 3. the critical section.
             published = self._publish_once(stats)
             # 4. Act on the result.
@@ -900,29 +964,51 @@ class Transaction:
                         return self._found_committed(self._completed() or "")
                     self._abort()
                     return self._end(Outcome(ALREADY_COMMITTED, instant=instant))
-                case Overlap() as other:
-                    self._overtaken(other, stats)
+                case Overlap() as overlap:
+                    self._overtaken(overlap, stats)
                 case LookAgain():
                     stats = self._finished()
                 case Closed(instant):
                     self._wait_for(instant)
+                case GiveWay() as other:
+                    assert self._patience is not None
+                    self._patience.wait(other)
                 case Resized(buckets) if stats:
                     with suppress(MainstemError, OSError):  # whoever resized it may have died just before
                         settle(self._ctx)
                     return self._routed_anew(stats, buckets)
                 case Resized(buckets):
                     self._spec = replace(self._spec, buckets=buckets)
+                case Behind(newest):
+                    behind += 1
+                    assert isinstance(self._guard, StreamPositions)
+                    self._guard = self._guard.carrying(newest)
                 case Moved(text, announce):  # again, with the columns that others added
                     rounds += 1
                     self._spec = with_schema(self._spec, text)
                     if announce:
                         self._announce_schema()
+        if behind:
+            raise Unavailable(
+                f"other processes of the same stream committed {behind} times while this commit was being"
+                " published; nothing was published, write the data again",
+                table=self._ctx.base,
+                instant=self.instant,
+            )
         raise Unavailable(
             f"other writers changed the table's schema {_SCHEMA_ROUNDS_MAX} times while this commit was"
             " being published; nothing was published, write the data again",
             table=self._ctx.base,
             instant=self.instant,
         )
+
+    def _carry(self) -> None:
+        """Encode the positions of the stream's other partitions as they are now; the look under the lock
+        tells whether they moved since."""
+        if isinstance(self._guard, StreamPositions):
+            timeline = self._ctx.publisher.timeline()
+            newest = self._ctx.guards.positions.newest(self._guard.source, timeline)
+            self._guard = self._guard.carrying(newest)
 
     def _wait_for(self, instant: str) -> None:
         """Wait until the last round of a resize has ended, or its process is found dead."""
@@ -932,24 +1018,48 @@ class Transaction:
             roll_back_failed_writes(ctx, if_due=True)
 
     def _routed_anew(self, stats: list[WriteStat], buckets: int) -> Outcome:
-        """The outcome of the same rows in a transaction that begins now, by the bucket count or rings of now.
+        """The outcome of the same rows in one that begins now, by the bucket count or rings of now."""
+        return self._in_later(
+            replace(self._spec, instant="", buckets=buckets),
+            lambda later: later._write_routed(blocks_of(self._ctx.seams.storage, stats)),
+        )
+
+    def _placed_anew(self, taken: KeyTaken) -> Outcome:
+        """The outcome of the same rows in a transaction that begins now, by where their keys live now
+        (``writers.placed_anew``)."""
+        appender = self._appender
+        may = isinstance(appender, PlacingAppender) and appender.can_hand_over
+        if not may or self._anew >= ROUNDS_MAX:
+            self._abort()
+            raise taken
+        assert isinstance(appender, PlacingAppender)
+        if appender.reads_back:
+            self._settle([])
+        return self._in_later(
+            replace(self._spec, instant=""), lambda later: later._take_rows(self, appender)
+        )
+
+    def _in_later(self, spec: WriteSpec, write: Callable[[Transaction], None]) -> Outcome:
+        """The outcome of the same rows in a transaction that begins now, into which ``write`` puts them.
 
         This instant is undone before that one is published, so nobody sees its rows twice; if the process
         dies in between, both are rolled back. A new instant, since a late request to a store might bring a
         file of the old one back.
         """
-        _log.info("%s of %s is routed anew", self.instant, self._ctx.base)
-        later = self._later = self._written_anew(stats, buckets)
+        _log.info("the rows of %s of %s go into a later instant", self.instant, self._ctx.base)
+        later = self._later = self._written_anew(spec, write)
         self._undo_own()
         self._ctx.heartbeats.stop(self.instant)
         return self._committed_later(later)
 
-    def _written_anew(self, stats: list[WriteStat], buckets: int) -> Transaction:
-        spec = replace(self._spec, instant="", buckets=buckets)
-        later = Transaction.begin(self._ctx, spec, guard=self._guard, extra_metadata=self._extra)
+    def _written_anew(self, spec: WriteSpec, write: Callable[[Transaction], None]) -> Transaction:
+        placed = 1 if spec.placed_at_commit else 0
+        later = Transaction.begin(
+            self._ctx, spec, guard=self._guard, extra_metadata=self._extra, anew=self._anew + placed
+        )
         try:
             if not later.already_committed:
-                later._write_routed(blocks_of(self._ctx.seams.storage, stats))
+                write(later)
         except BaseException:
             with suppress(MainstemError):
                 later.abort()
@@ -963,6 +1073,18 @@ class Transaction:
             with self._turns.step("write"), self._refusals():
                 appender.write_routed(blocks)
 
+    def _take_rows(self, other: Transaction, appender: PlacingAppender) -> None:
+        """Write all rows of another transaction, which has made no file visible."""
+        mine = self._opened()
+        assert isinstance(mine, PlacingAppender)
+        self._evolves, self._named, self._has_staged = other._evolves, other._named, other._has_staged
+        if isinstance(appender, PlacingOverwriter):
+            self._named |= appender.named  # also those of which no row is left
+        with self._turns.held:
+            self._turns.check_open(self.instant)
+            with self._turns.step("write"), self._refusals():
+                appender.hand_over(mine)
+
     def _committed_later(self, later: Transaction) -> Outcome:
         given = self._task_rows + (self._appender.rows if self._appender else 0)
         outcome = later.commit()
@@ -974,7 +1096,15 @@ class Transaction:
         ctx = self._ctx
         content = encode_commit(stats, self._extra_metadata(), self._operation)
         prepared, sink = begin(ctx.seams, self.instant, content)
+        private, sinks = [prepared], [sink]
+        unshown = [(stat.partition, stat.file_name) for stat in stats if stat.unshown]
         try:
+            if unshown and not self._shown_before:
+                note, sink = begin(ctx.seams, self.instant, note_of(unshown))
+                private.append(note)
+                sinks.append(sink)
+                fsync = self._spec.fsync
+                self._showing = Showing(ctx.seams.storage, self.instant, unshown, note, durable=fsync)
             return publish_with_metadata(
                 ctx,
                 self.instant,
@@ -982,15 +1112,23 @@ class Transaction:
                 lambda time: f"{self.instant}_{time}.{DELTACOMMIT}",
                 prepared=prepared,
                 decide=self._may_complete,
-                settle=lambda others: self._settle([sink, *others]),
+                settle=lambda others: self._settle([*sinks, *others]),
                 carries=self._carries,
+                showing=self._showing,
             )
         except BaseException:
-            with suppress(OSError):
-                sink.close(durable=False)
+            for sink in sinks:
+                with suppress(OSError):
+                    sink.close(durable=False)
             raise
         finally:
-            delete_quietly(ctx.seams.storage, prepared)
+            for path in private:
+                delete_quietly(ctx.seams.storage, path)
+
+    @property
+    def _shown_before(self) -> bool:
+        """Its files may have got their names in a section that did not publish it."""
+        return self._showing is not None and self._showing.tried
 
     @property
     def _carries(self) -> bool:
@@ -1038,6 +1176,8 @@ class Transaction:
         """Close the log files, whose rows the metadata table needs, where a file shows nothing before."""
         if not has_links(self._ctx.seams.storage):
             self._settle([])
+        if self._showing is not None and not self._showing.tried:
+            self._showing.name_files()  # the table got a metadata table meanwhile, by which Java goes
 
     def _announce_schema(self) -> None:
         """Commit without rows, with a requested time above all others: readers take the schema from it."""
@@ -1047,6 +1187,8 @@ class Transaction:
     def _lose(self, other: Overlap) -> NoReturn:
         """Undo a bulk insert that another write overlaps, as Java does; the other write stands."""
         self._abort()
+        if isinstance(other, ShownBefore):
+            raise undone(f"{other};", self._ctx, self.instant)
         raise RolledBack(
             f"the bulk insert overlaps another write: {other}. Nothing of it is visible; write"
             " the data again in a new transaction (rows of buckets that have files by now are appended"
@@ -1069,13 +1211,6 @@ class Transaction:
         extra["schema"] = self._spec.user_schema
         return extra
 
-    def _undone(self, why: str) -> RolledBack:
-        return RolledBack(
-            f"{why} nothing of it is visible: write the data again in a new transaction",
-            table=self._ctx.base,
-            instant=self.instant,
-        )
-
     def _may_complete(self, section: Section) -> Decision | None:
         """Under the lock: check that the instant may complete. None: it may, as it is.
 
@@ -1085,23 +1220,9 @@ class Transaction:
         self._seen = timeline
         if timeline.completion_of(self.instant, DELTACOMMIT) is not None:
             return FoundCommitted(self.instant)
-        # Both files: a writer that stood still inside begin may make its inflight file after its rollback.
-        states = (REQUESTED, INFLIGHT)
-        if not all(timeline.has(f"{self.instant}.{DELTACOMMIT}.{state}") for state in states):
-            raise self._undone(
-                "the transaction was rolled back by another writer, which found its heartbeat expired;"
-            )
-        restore = being_restored(ctx.seams.storage, timeline).get(self.instant)
-        if restore is not None:
-            raise self._undone(
-                f"the restore {restore} removes this transaction, whose heartbeat had expired;"
-            )
-        if (later := _restored_since(timeline, self.instant)) is not None:
-            raise self._undone(f"the restore {later} was planned before it could see this transaction;")
-        condemned_now = condemned(ctx.seams.storage, timeline)
-        rollback = condemned_now.get(self.instant)
-        if rollback is not None:
-            raise self._undone(f"rollback {rollback} of this transaction is under way;")
+        condemned_now = check_stands(ctx, timeline, self.instant)
+        if self._shown_before:
+            return ShownBefore(DELTACOMMIT, self.instant, "", None)
         ctx.reread_config(section)
         ctx.check_counts(timeline)
         self._alone = timeline.newest_completed == self._spec.planned_on
@@ -1109,8 +1230,12 @@ class Transaction:
             earlier = ctx.guards.committed(self._guard, timeline)
             if earlier is not None:
                 return FoundCommitted(earlier)
-        if ctx.look_for_keys is None and (resized := self._follows(section, condemned_now)) is not None:
-            return resized
+        if isinstance(self._guard, StreamPositions):
+            newest = ctx.guards.positions.newest(self._guard.source, timeline)
+            if newest != self._guard.seen:
+                return Behind(newest)
+        if ctx.look_for_keys is None and (other := self._follows(section, condemned_now)) is not None:
+            return other
         other = self._overlaps.find(timeline) if self._overlaps is not None else None
         if other is not None:
             return other
@@ -1118,21 +1243,14 @@ class Transaction:
             return LookAgain()
         if self._meanwhile is not None and (again := self._meanwhile.look(timeline)) is not None:
             return again
+        gives_way = self._patience is not None and not self._patience.over
+        if gives_way and (first := passed_by(ctx.seams.storage, timeline)) is not None:
+            return first
         return newer_schema(ctx.seams.storage, timeline, self._spec, ctx.own_schema, section.decided)
 
     def _follows(self, section: Section, condemned_now: Mapping[str, str]) -> Decision | None:
         """Under the lock: whether the table was resized, or is about to be, in a way that concerns this."""
-        ctx = self._ctx
-        found = ctx.properties(section)
-        buckets, resize = ctx.buckets_now(found, section.timeline), found.open_resize
-        if buckets != self._spec.buckets:
-            ctx.follow_resize(buckets)
-            if self._spec.operation in OF_BASE_FILES:
-                return Overlap(f"resize to {buckets} buckets", found.resizes[-1].instant, "", None)
-            return Resized(buckets)
-        if resize is not None and resize.closed and is_pending(section.timeline, resize):
-            return Closed(resize.instant) if resize.instant not in condemned_now else None
-        return None
+        return resized(self._ctx, self._spec, section, condemned_now)
 
     def _remove_unclaimed(self, claimed: set[str]) -> None:
         """Delete data files with a marker but no write stat: those of losing task attempts (finalizeWrite).
@@ -1161,6 +1279,8 @@ class Transaction:
             return
         self._ctx.heartbeats.stop(self.instant)
         quietly(lambda: storage.delete_tree(paths.marker_folder(self.instant)))
+        if self._spec.shown_late:
+            quietly(lambda: storage.delete_tree(paths.unshown_folder(self.instant)))
 
     # -- end -------------------------------------------------------------------------------------
 
@@ -1182,6 +1302,7 @@ class Transaction:
         if self._later is not None:  # it is rolled back as one of the dead
             self._later._fail()
 
+    @watched("abort")
     def abort(self) -> None:
         """Undo everything written and take the instant off the timeline. Does nothing after the end.
 
@@ -1276,11 +1397,13 @@ class Transaction:
             return  # keep the first error; the instant is rolled back lazily
 
 
-def _restored_since(timeline: ActiveTimeline, instant: str) -> str | None:
-    """A completed restore that was requested after this transaction but did not remove it: its process had
-    listed the timeline just before the request was there (``publish.publisher``)."""
-    later = takewhile(lambda i: i.requested > instant, reversed(timeline.completed))
-    return next((i.requested for i in later if i.action == RESTORE), None)
+def _shows_late(ctx: WriterContext, operation: str) -> bool:
+    """Whether base files get their names under the lock: where another engine's view may take them for those
+    of a completed instant, as it has no metadata table to go by."""
+    beside_others = operation in OF_BASE_FILES or operation == RESIZE
+    if not beside_others or ctx.newest_properties.metadata_partitions or not can_show(ctx.seams.storage):
+        return False
+    return ctx.others_may_write()
 
 
 def _with_instant(spec: WriteSpec, instant: str) -> WriteSpec:

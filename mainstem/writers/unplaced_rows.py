@@ -7,7 +7,8 @@ file of its own, in segments. The commit writes them as if it had been given the
   in a worker   fit the rows to the table, make their keys and partitions -> a segment, appended to the file
   the commit    segments are read in order, and joined up to ``TOGETHER_BYTES`` -> ``Transaction`` writes them
 
-A segment holds the rows' columns as they were given (a delete has the key columns only), which of them are
+A segment holds the rows' columns as they were given (a delete has the key columns only, and where keys are
+made up each row that is there already has its own), which of them are
 deletions whatever their columns say, and the table's schema that they fit. Widening that happened meanwhile
 is caught up with by the commit (``transaction_schema.taken_in``).
 """
@@ -26,6 +27,7 @@ import pyarrow as pa
 
 from mainstem.errors import CorruptTable, Invalid
 from mainstem.formats.arrow_file import plain_table
+from mainstem.layout.key_generator import KEY_COLUMN
 from mainstem.layout.schema_fit import arrow_user_schema
 from mainstem.limits import MIB
 from mainstem.storage.protocol import Storage
@@ -40,6 +42,7 @@ _HEAD = struct.Struct("<II")
 # No Avro name has a question mark, so no column of a table has this one.
 _DELETED = "deleted?"
 _FLAGS = pa.field(_DELETED, pa.bool_(), nullable=False)
+_KEY = pa.field(KEY_COLUMN, pa.string())
 _ALIGNED = 64
 _COUNT_MAX = 2**40
 
@@ -76,7 +79,7 @@ def segment_of(
     rows = encoder.checked(batch)
     if spec.operation == UPDATE_COLUMNS:  # the columns left out are filled by the commit
         rows = rows.select([name for name in rows.column_names if name in batch.column_names])
-    rows = rows.cast(pa.schema([encoder.schema.field(name) for name in rows.column_names]))
+    rows = rows.cast(schema_of_rows(encoder.schema, rows.column_names))
     flags = np.zeros(rows.num_rows, bool) if deleted is None else deleted
     table = rows.append_column(_FLAGS, pa.array(flags)).combine_chunks()
     head = json.dumps({"schema": spec.user_schema, "columns": rows.column_names}).encode()
@@ -86,6 +89,11 @@ def segment_of(
     start = _MAGIC + _HEAD.pack(len(head), 0) + head
     data = start + bytes(-len(start) % _ALIGNED) + sink.getvalue().to_pybytes()
     return Segment(rows.num_rows, len(data), zlib.crc32(data)), data
+
+
+def schema_of_rows(schema: pa.Schema, names: Iterable[str]) -> pa.Schema:
+    """These columns of a table, or of rows that come with their keys. Raises ``KeyError`` for others."""
+    return pa.schema([_KEY if name == _KEY.name else schema.field(name) for name in names])
 
 
 def segments_of_file(
@@ -127,7 +135,7 @@ def _decoded(data: bytes, path: str, rows: int) -> tuple[str, pa.Table, np.ndarr
         head = json.loads(data[start : start + length])
         text, names = str(head["schema"]), [str(name) for name in head["columns"]]
         schema = arrow_user_schema(text)
-        fields = [schema.field(name) for name in names]
+        fields = list(schema_of_rows(schema, names))
         end = start + length
         content = memoryview(data)[end + -end % _ALIGNED :]
         stored = pa.schema([*fields, _FLAGS])

@@ -85,6 +85,10 @@ class WriteSpec:
     bucket_rules: BucketRules | None = None
     #: under consistent hashing, the folder of the archived timeline, which tells what rings count
     rings: str | None = None
+    #: the span that a task is a part of (``telemetry.steps.here``)
+    trace: str = ""
+    #: base files beside files of others get their names when the instant completes (``publish.showing``)
+    shown_late: bool = False
 
     @property
     def placed_at_commit(self) -> bool:

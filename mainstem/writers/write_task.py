@@ -20,6 +20,7 @@ from mainstem.limits import MARKERS_BYTES_MAX
 from mainstem.storage import paths
 from mainstem.storage.backends import storage_of
 from mainstem.storage.protocol import Storage, drop
+from mainstem.telemetry import steps
 from mainstem.timeline.commit_metadata import WriteStat
 from mainstem.writers.bulk_insert import Overwriter, appender_for, stat_of
 from mainstem.writers.encode_rows import BucketEncoder
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 _FIELDS = (
     "partition", "file_id", "file_name", "instant", "version", "writes", "deletes", "size_bytes",
-    "blocks",
+    "blocks", "unshown",
 )  # fmt: skip
 _DECIMAL = re.compile(r"^[0-9]{1,10}\Z")
 
@@ -56,6 +57,11 @@ def write_task(
     token = f"{task_partition}-{stage}-{attempt}"
     if not all(_DECIMAL.match(part) for part in token.split("-")):
         raise Invalid(f"write token {token!r}: expected three numbers from 0")
+    with steps.step("task", spec.base, parent=spec.trace, operation=spec.operation):
+        return _attempt(storage, spec, token, batches)
+
+
+def _attempt(storage: Storage, spec: WriteSpec, token: str, batches: Iterable[pa.RecordBatch]) -> bytes:
     if spec.placed_at_commit:
         return _handed_over(storage, spec, token, batches)
     appender = appender_for(storage, spec, token)

@@ -175,7 +175,7 @@ def test_a_decimal_that_does_not_fit_is_refused(make) -> None:
 @pytest.mark.parametrize(
     ("arguments", "needles"),
     [
-        ({"record_key": []}, ("record_key is empty",)),
+        ({"record_key": [], "ordering": "ts"}, ("buckets need a record key",)),
         ({"record_key": "nope"}, ("record_key", "'nope'", "schema has id")),
         ({"ordering": "nope"}, ("ordering", "'nope'")),
         ({"partition_by": ["city", "city"]}, ("partition_by", "twice")),

@@ -24,6 +24,7 @@ from bad_input.common import SCHEMA, edit_properties, failed, is_clear, picture,
 from mainstem.api.table import Table
 from mainstem.errors import OutcomeUnknown, Unavailable
 from mainstem.storage.local import LocalStorage
+from mainstem.truetime.locks import file_system
 
 
 class _FullSink:
@@ -199,6 +200,7 @@ def test_a_read_only_file_system_can_be_read_and_refuses_writes_with_the_reason(
     table = make(folder=small_disk)
     path = Path(table.path)
     table.upsert(rows("a", "b", "c"))
+    file_system._remove_idle()  # else it is open for some seconds yet
     remount = ["mount", "-o", "remount,ro", str(small_disk)]
     subprocess.run(remount, capture_output=True, check=True)
     with failed(path, Unavailable, "[Rr]ead-only file system", "t"):

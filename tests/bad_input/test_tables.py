@@ -175,8 +175,8 @@ UNWRITABLE = {
     ),
     "no_record_key": (
         {"hoodie__table__recordkey__fields": None},
-        Unsupported,
-        ("recordkey.fields", "missing"),
+        Invalid,
+        ("recordkey.fields", "BUCKET", "leave hoodie.index.type out"),
     ),
     "no_ordering_field": (
         {"hoodie__table__ordering__fields": None},

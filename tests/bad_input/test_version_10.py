@@ -77,7 +77,7 @@ READS = {
     "resume",
     "refresh_index", "index", "check_new_name", "search", "explain_search", "vectors", "indexes",
     "path", "properties", "config", "schema", "cautions", "timeline", "file_slices", "scan", "dataset",
-    "to_pandas", "changes", "explain_row", "history", "doctor", "activity",
+    "to_pandas", "changes", "explain_row", "history", "files", "doctor", "activity",
     "savepoints", "validate_metadata", "services",
     "opened",
 }  # fmt: skip

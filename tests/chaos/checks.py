@@ -28,7 +28,7 @@ TOLD = {"LeaseLost", "RolledBack", "LockUnavailable", "Unavailable"}
 #: ... on a store, too: a reply that was lost, and nobody answered the question how it ended
 TOLD_OF_A_STORE = TOLD | {"OutcomeUnknown"}
 #: ... who changes a table: others do the same just now
-_OF_CHANGES = {"Invalid", "KeyTaken"}
+_OF_CHANGES = {"Invalid"}
 #: what commits of services call themselves
 _OF_SERVICES = {"COMPACT", "CLUSTER", "LOG_COMPACT", RESIZE.upper()}
 #: in a store these wait for a day before they are swept
@@ -274,6 +274,8 @@ def _leftovers(run: Harness, score: Score) -> None:
     for index in sorted(dead, key=lambda index: index.kind in ("column_stats", "record_index")):
         last.drop_index(index.name, if_exists=True)  # somebody died while he built it, or what rests on it
     score.actions["rollback"] += len(last.rollback_failed_writes())
+    if run.index != "BUCKET":
+        last.run_clustering()  # whoever clustered was ended like everybody else
     for service in last.run_services(if_due=False):
         if service.error is not None:
             score.wrong.append(f"{service.service} fails afterwards: {service.error}")

@@ -100,10 +100,6 @@ class Harness:
     ) -> None:  # fmt: skip
         self.index = index
         left_out = set() if index == "BUCKET" else {"resizer"}
-        if left_out and bucket is not None:
-            # There a clustering ends transactions whose files are put (``writers.placed_rows``), and where
-            # another follows at once, every time.
-            left_out.add("clusterer")
         self.changers = tuple(name for name in changers if name not in left_out)
         self.ensemble, self.session_s, self.bucket = ensemble, session_s, bucket
         self.place = Place(folder, None if bucket is None else bucket.url)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -95,18 +94,3 @@ def test_a_failure_of_a_single_round_is_the_commands_and_of_one_of_many_a_warnin
     code, out, err = run(path, "--every", "1h")
     assert code == 0
     assert "mainstem: warning: the disk is away" in err and out.startswith("compact: failed")
-
-
-def test_long_work_tells_how_far_it_is_on_standard_error_and_short_work_does_not(capsys) -> None:
-    now = [0.0]
-    clock = SimpleNamespace(monotonic_ms=lambda: now[0])
-    context = SimpleNamespace(seams=SimpleNamespace(clock=clock))
-    progress = rounds.ProgressLine(SimpleNamespace(writer_context=lambda: context))
-    for done in range(1, 9):
-        now[0] += 900
-        progress("compaction 1, file groups", done, 8)
-    assert capsys.readouterr().err.splitlines() == [
-        "mainstem: compaction 1, file groups: 4 of 8", "mainstem: compaction 1, file groups: 7 of 8",
-    ]  # fmt: skip
-    progress("clean 2, files", 1, 1)
-    assert capsys.readouterr().err == ""

@@ -348,6 +348,7 @@ def templates(run: Run) -> dict[str, tuple[str, Callable[[Path], object]]]:
         "compact_placed": ("compact", lambda path: _placed(path, 2)),
         "cluster_placed": ("cluster", _scattered),
         "upsert_planned_placed": ("upsert", lambda path: _scattered(path, planned=True)),
+        "upsert_anew_placed": ("upsert_anew", _scattered),
         "upsert_first_ringed": ("upsert", lambda path: _ringed(path, 0)),
         "upsert_planned_ringed": ("upsert", lambda path: _ringed(path, planned=True)),
         "split_ringed": ("split", _ringed),

@@ -24,6 +24,7 @@ import sys
 import tempfile
 import threading
 import traceback
+from unittest.mock import patch
 
 import pyarrow as pa
 
@@ -35,6 +36,7 @@ from mainstem.storage import paths
 from mainstem.storage.backends import location_of, storage_of
 from mainstem.storage.local import LocalStorage
 from mainstem.storage.protocol import Storage
+from mainstem.writers import placed_rows
 from mainstem.writers.staged_rows import Stager
 from mainstem.writers.stream_guard import StreamGuard
 from tests.crash import bodies
@@ -118,6 +120,16 @@ def upsert_resized(path: str) -> str:
     with table.begin("upsert", guard=GUARD) as txn:
         txn.write(rows("new", 9))
         _small(path).resize(3)
+        return txn.commit().status
+
+
+def upsert_anew(path: str) -> str:
+    """A micro-batch without buckets that is too large to be kept, and whose file groups are replaced before
+    its commit: it is read back, and goes into a later instant."""
+    table = _small(path)
+    with patch.object(placed_rows, "_KEPT_BYTES_MAX", 0), table.begin("upsert", guard=GUARD) as txn:
+        txn.write(rows("new", 9))
+        _small(path).cluster()
         return txn.commit().status
 
 
@@ -252,7 +264,7 @@ ACTIONS = {
     "drop_vector_index": lambda path: serviced(path).drop_index("v"),
     "tend_vector_indexes": lambda path: serviced(path).run_services("vectors"),
     "create": create, "upsert": upsert, "bulk_insert": bulk_insert, "abort": abort,
-    "resize": resize, "upsert_resized": upsert_resized,
+    "resize": resize, "upsert_resized": upsert_resized, "upsert_anew": upsert_anew,
     "overwrite": overwrite, "truncate": truncate, "delete_partition": delete_partition,
     "roll_back": roll_back, "restore": restore, "recover": recover,
     "compact": lambda path: serviced(path).compact(),

@@ -44,6 +44,7 @@ SAMPLE = {
     "objects": {
         "upsert": 7, "bulk_insert": 13, "abort": 21, "roll_back": 11, "compact": 11, "log_compact": 15,
         "clean": 11, "restore": 23, "archive": 23, "upsert_indexed": 23, "compact_metadata_indexed": 29,
+        "upsert_anew_placed": 61,
     },
     "shared": {"upsert": 17, "archive": 37},
     "renames": {"upsert": 29, "compact": 37},

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -45,6 +47,39 @@ def test_writers_are_shown_with_what_they_committed_and_open_work_with_whether_i
         assert later.writers == () and [one.alive for one in later.pending] == [False]
         open_one.abort()
     assert table.activity().pending == ()
+
+
+def test_who_holds_the_lock_and_who_waits_is_told(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    table = mainstem.open_table(path)
+    free = table.activity().lock
+    assert free is not None and (free.lock, free.holder, free.waiting) == ("filesystem:.hoodie/lock", "", ())
+    lease = table.opened.seams.lock.acquire()
+    waiting = threading.Thread(target=lambda: mainstem.open_table(path).opened.seams.lock.acquire().release())
+    waiting.start()
+    for _ in range(200):
+        held = table.activity().lock
+        assert held is not None and f"process {os.getpid()} on host" in (held.holder or "")
+        if held.waiting:
+            break
+    assert len(held.waiting or ()) == 1 and 0 <= (held.since_s or 0) < 60
+    assert main(["top", "--once", path]) == 0
+    assert f"lock: {held.holder} for" in capsys.readouterr().out
+    lease.release()
+    waiting.join()
+    Path(path, ".hoodie/lock").write_bytes(b"")  # Java's
+    java = table.activity().lock
+    assert java is not None and java.holder == "another engine"
+    Path(path, ".hoodie/lock").unlink()
+
+
+def test_the_lock_of_an_object_store_is_told_too() -> None:
+    table = mainstem.create_table("memory://told-lock/t", SCHEMA, record_key="id", buckets=1)
+    free = table.activity().lock
+    lease = table.opened.seams.lock.acquire()
+    held = table.activity().lock
+    lease.release()
+    assert free is not None and held is not None and (free.holder, free.waiting) == ("", None)
+    assert "a mainstem writer" in (held.holder or "")
 
 
 def test_the_command_looks_once_and_again_and_again(path: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -112,7 +112,6 @@ def test_an_unknown_hoodie_option_is_refused_by_name() -> None:
     ("options", "words"),
     [
         ({"write.operation": "insert_overwrite"}, "at each checkpoint"),
-        ({"write.operation": "bulk_insert"}, "upsert"),
         ({"write.operation": "delete"}, "open_table"),
         ({"write.operation": "merge"}, "expected upsert"),
         ({"write.tasks": "0"}, "from 1"),

@@ -242,6 +242,15 @@ class Worker:
             context, text, path, name, {str(k): str(v) for k, v in options.items()}
         )
 
+    def hive_sync(self, options: dict) -> dict:
+        """Hudi's HiveSyncTool, as its command line runs it."""
+        properties = self._jvm.java.util.Properties()
+        for key, value in options.items():
+            properties.setProperty(key, value)
+        conf = self._spark.sparkContext._jsc.hadoopConfiguration()
+        self._jvm.org.apache.hudi.hive.HiveSyncTool(properties, conf).syncHoodieTable()
+        return {}
+
     def _none(self):
         return self._jvm.org.apache.hudi.common.util.Option.empty()
 

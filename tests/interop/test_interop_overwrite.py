@@ -18,11 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from compare import assert_same, without_meta
-from dead_writes import dies_with_its_files, files_of
+from dead_writes import dies_at, dies_with_its_files, files_of
 from java_hudi import JavaHudi, changes_options
 from test_interop_concurrent import JAVA, Run, wait_for
 
 import mainstem
+from mainstem.storage import paths
 
 CITIES = ("paris", "rome", "oslo")
 OVERWRITER = 5
@@ -226,6 +227,38 @@ def test_steps_of_java_and_of_an_overwrite_give_the_same_in_every_order(
         if beside == "a write":
             assert rounds.order() == order
         rounds.check(after)
+
+
+#: before which call of storage an overwrite is killed, and whether it is published then. From the second one
+#: on it holds the lock, which mainstem takes over at once and Java waits for.
+DEATHS = [
+    ("upload", paths.PREPARED, 1, False),
+    ("link", "/unshown/", 2, False),
+    ("delete", "/showing-", 1, True),
+]
+
+
+@pytest.mark.timeout(900)
+def test_java_loses_no_row_beside_an_overwrite_that_is_killed(java: JavaHudi, run: Run) -> None:
+    rounds = Rounds(java, run)
+    rounds.upsert()
+    for call, of, nth, published in DEATHS:
+        before, rows = rounds.known(), of_city(rounds.batch(OVERWRITER), "rome")
+        dies_at(run.path, rows, call, of, nth)
+        (dead,) = rounds.known() - before
+        if published:
+            rounds.overwrites.append((dead, "rome", rows))
+        if of != paths.PREPARED:
+            rounds.upsert()
+        shown = [name for name in files_of(run.path, dead) if name.endswith(".parquet")]
+        before, theirs = rounds.known(), rounds.batch(JAVA)
+        java.write(run.path, theirs, run.options)
+        (written,) = rounds.known() - before
+        rounds.written[written] = theirs
+        java.compact(run.path, run.options)
+        for found in (java.read(run.path), rounds.table.scan().to_arrow()):
+            assert_same(rounds.expected(), without_meta(found), ["id"])
+        assert bool(shown) == published
 
 
 @pytest.mark.timeout(900)

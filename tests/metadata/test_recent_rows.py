@@ -93,7 +93,7 @@ def test_an_index_made_anew_is_compacted_from_its_own_files(path: Path, monkeypa
 
 def test_what_is_kept_is_bounded_and_belongs_to_a_file_of_its_size(monkeypatch) -> None:
     kept, some = RecentRows(), pa.array([b"a"], pa.binary())
-    rows = FileRows(some, some, "{}", 100)
+    rows = FileRows(some, some, "{}", 100, 1_000)
     monkeypatch.setattr(recent_rows, "BYTES_MAX", 10 * rows.cost)
     for number in range(30):
         kept.keep(f"files/{number}", rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 import os
@@ -210,10 +211,23 @@ def leftovers(base: Path, *, renames: bool = False) -> list[str]:
         own = {name for name in own if not name.startswith(_MOVED_ASIDE)}
     if "gate.json" in markers:  # in an object store parts of a sink's newest batch stay, without rows
         own = {name for name in own if not _is_blank(base, name)}
+    own = {name for name in own if not _is_a_living_ones(base, name)}
     found += [f"own file {n}" for n in own - markers]
     if len(markers) != 1 and not renames:
         found.append(f"epoch markers {sorted(markers)}")
     return sorted(found)
+
+
+def _is_a_living_ones(base: Path, name: str) -> bool:
+    """Whether it is the file with which a process that lives takes the lock, between two turns."""
+    if not name.startswith("locks/idle-"):
+        return False
+    try:
+        with open(base / ".hoodie/.mainstem" / name, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # it has its OS lock, or was removed meanwhile
+        return True
+    return False
 
 
 def _is_locked(base: Path) -> bool:

@@ -104,7 +104,9 @@ def lock_file(base: Path) -> Path:
 
 
 def private_names(base: Path) -> set[str]:
-    return set(os.listdir(base / ".hoodie/.mainstem/locks")) - {"removal"}
+    """But those of processes that had a turn and may have another."""
+    names = os.listdir(base / ".hoodie/.mainstem/locks")
+    return {name for name in names if name != "removal" and not name.startswith("idle-")}
 
 
 def eventually(condition: Callable[[], bool], what: str, seconds: float = 90) -> None:

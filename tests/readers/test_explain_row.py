@@ -386,3 +386,25 @@ def test_bloom_filters_rule_out_base_files_without_the_key(tmp_path):
     told = table.explain_row("oslo")
     assert [v.partition for v in told.versions] == ["oslo"]
     assert "bloom filters rule out 1 base files" in told.looked_for
+
+
+def test_a_table_that_is_restored_meanwhile_is_answered_with_what_is_known(tmp_path, monkeypatch):
+    from mainstem.readers.queries.explain_row import _Search
+
+    table = made(tmp_path)
+    table.upsert(row(1, "old"))
+    kept = table.savepoint().instant
+    table.upsert(row(2, "new"))
+    look, restored = _Search._group, []
+
+    def restores_first(search, *given):
+        if not restored:
+            restored.append(mainstem.open_table(table.path).restore(kept))
+        return look(search, *given)
+
+    monkeypatch.setattr(_Search, "_group", restores_first)
+    told = table.explain_row("a")
+    assert restored and [v.values["value"] for v in told.versions] == ["old"]
+    (trouble,) = told.troubles
+    assert ".log." in trouble.path and trouble.what == "it is gone"
+    assert table.explain_row("a").winners[0].values["value"] == "old"

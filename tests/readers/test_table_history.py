@@ -7,13 +7,14 @@ table is written by named writers, compacted, cleaned and archived.
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import mainstem
 from mainstem.cli.main import main
-from mainstem.errors import Invalid, MainstemError
+from mainstem.errors import CorruptTable, Invalid, MainstemError
 from tests.golden_tables.tables import NAMES, unpack
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64())])
@@ -76,6 +77,7 @@ def test_each_instant_says_who_wrote_what(path):
     assert all(i["state"] == "COMPLETED" and not i["archived"] and i["bytes"] for i in told)
 
 
+@pytest.mark.disk("a store archives no instant that is as young as these")
 def test_archived_instants_say_the_same_as_before(path):
     table = mainstem.open_table(path)
     before = table.history().drop_columns(["archived"])
@@ -138,3 +140,27 @@ def test_the_command_prints_the_same(path, capsys):
     assert main(["history", path, "--keys", "a", "c", "--json"]) == 0
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert told == mainstem.open_table(path).history(keys=("a", "c")).to_pylist()
+
+
+def test_a_limit_gives_the_newest_and_damage_is_told_where_it_does_not_fail(path):
+    table = mainstem.open_table(path)
+    every = table.history()
+    assert table.history(limit=2).to_pylist() == every.to_pylist()[-2:]
+    assert table.history(limit=1, writer="ben").to_pylist() == [
+        one for one in every.to_pylist() if one["writer"] == "ben"
+    ][-1:]
+    assert table.history(limit=0).num_rows == 0
+    with pytest.raises(Invalid, match="limit=-1"):
+        table.history(limit=-1)
+
+
+@pytest.mark.disk("damages a file of the timeline by hand")
+def test_damaged_metadata_fails_a_history_or_is_told_in_it(path):
+    timeline = Path(path, ".hoodie/timeline")
+    torn = max(p for p in timeline.iterdir() if p.name.endswith(".deltacommit"))
+    torn.write_bytes(torn.read_bytes()[:50])
+    with pytest.raises(CorruptTable):
+        mainstem.open_table(path).history()
+    told = mainstem.open_table(path, {"mainstem.read.damaged": "skip"}).history().to_pylist()
+    assert [one["requested"] for one in told if one["damage"]] == [torn.name.partition("_")[0]]
+    assert [one["rows"] is None for one in told if one["damage"]] == [True]

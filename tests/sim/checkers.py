@@ -17,6 +17,7 @@ from tests.sim.gate_rules import GATE, GateRules
 from tests.sim.ledger import Ledger, user_columns
 from tests.sim.oracle import Intent, Mode, Row
 from tests.sim.plain_format import TIMELINE, LogFile, TimelineName
+from tests.sim.showing_rules import UNSHOWN, ShowingRules
 from tests.sim.sim_storage import Disk
 from tests.sim.sim_store import Bucket
 from tests.sim.world import Actor, Process, Violation, World
@@ -79,6 +80,8 @@ class Watch:
         self._entered = 0
         #: of an object store, where files may come late and come back
         self.gate = GateRules(world, disk, fenced=fenced) if isinstance(disk, Bucket) else None
+        #: of base files that get their names when their instant completes
+        self.showing = ShowingRules(disk)
         self._shown: dict[str, bytes] = {}  # published files and their content
         self._gone: dict[str, bytes] = {}  # those that left the timeline
         self._back: set[str] = set()  # of those, the ones that a late put brought back
@@ -141,6 +144,7 @@ class Watch:
         if beats and isinstance(self.disk, Bucket) and self.disk.mode == "overwrite":
             raise Violation("heartbeats stay gone", f"{path} was put without a condition")
         who = self._who()
+        self.showing.named(event, path, source, who)
         if path.startswith(f"{HEARTBEATS}/") and event != "deleted" and who is not None:
             self._before_beat.setdefault(path.rpartition("/")[2], self._newest)
             claims = self._claims.setdefault(path.rpartition("/")[2], [])
@@ -158,6 +162,7 @@ class Watch:
             self.gate.visible(path)  # on the metadata table's timeline
         elif (marker := _EPOCH.match(path)) and event != "deleted":
             self._epoch_of[self.world.current] = int(marker[1])
+            self.showing.entered(who, {p.requested for p in self.published})
         elif (log := plain.log_file(path)) is not None:
             self._data(event, path, log)
         elif event == "deleted" and path.endswith(".parquet") and not path.startswith(".hoodie/"):
@@ -208,6 +213,8 @@ class Watch:
         begun = name.state == "requested" and name.action == "deltacommit"
         if name.state != "inflight" and not begun:
             self._fence(path, source)
+            if self.fenced:
+                self.showing.published(name, {p.requested for p in self.published})
         if name.action == "rollback" and name.state == "requested":
             self._note_rollback(name)
             self._spares_the_living(name)
@@ -663,7 +670,11 @@ class Audit:
             raise Violation("no orphans", f"heartbeat {name} is still there")
         for name in sorted(self.disk.folders.get(MARKERS, {})):
             raise Violation("no orphans", f"the marker folder of {name} is still there")
+        for name in sorted(self.disk.folders.get(UNSHOWN, {})):
+            raise Violation("no orphans", f"files that {name} did not show are still there")
         fence = self.disk.folders.get(".hoodie/.mainstem/fence", {})
+        for name in sorted(name for name in fence if name.startswith("showing-")):
+            raise Violation("no orphans", f"the note {name} is still there")
         # The epoch, and at most three notes; a crash of the machine may bring an older one back.
         if len(fence) > 5 + self.watch.world.counts.host_crashes:
             raise Violation("constant files", f"the fence folder holds {sorted(fence)}")

@@ -47,6 +47,9 @@ class Columns(Tables):
     def _snapshot(self, table: Table) -> list[Row]:
         return [user_columns(row) for row in table.scan().to_arrow().to_pylist()]
 
+    def _told_rows(self, rows: pa.Table) -> list[Row]:
+        return [user_columns(row) for row in rows.to_pylist()]
+
     def _view(self, table: Table, moment: str) -> list[Row] | None:
         found = table.scan(as_of_completion=moment).to_arrow().to_pylist()
         return [user_columns(row) for row in found]

@@ -93,6 +93,23 @@ class Overwrites(Overwriting, LogCompactions):
     scenario = "overwrites"
 
 
+class ShownOverwrites(Overwriting):
+    """Overwrites and bulk inserts where another engine may write, so that files get their names late."""
+
+    scenario = "shown"
+    buckets = 3
+
+    def _create(self) -> None:
+        self.exclusive = False
+        super()._create()
+
+    def _transaction(self, process: Process, table: Table, kind: str) -> None:
+        if self.random.random() < 0.6:
+            self._overwrite(process, table)
+        else:
+            super()._transaction(process, table, kind)
+
+
 class RestoredOverwrites(Overwriting, Restores):
     """``restores`` with overwrites: they are restored away or to, rolled back, and come back as files."""
 

@@ -9,7 +9,7 @@ from typing import Any
 from tests.sim.ledger import Ledger, user_columns
 from tests.sim.oracle import KEY, PARTITION, Intent, Where, put_delete, put_row
 from tests.sim.placed_world import PlacedAudit, Unbucketed
-from tests.sim.sink_world import Sinks
+from tests.sim.resize_world import AnewSinks
 from tests.sim.tasks_world import Tasks
 from tests.sim.world import Violation
 
@@ -20,7 +20,7 @@ class PlacedTasks(Unbucketed, Tasks):
     scenario = "placed-tasks"
 
 
-class PlacedSinks(Unbucketed, Sinks):
+class PlacedSinks(Unbucketed, AnewSinks):
     """``sinks`` without buckets."""
 
     scenario = "placed-sinks"

@@ -5,8 +5,9 @@ The ledger hides what a file group had when an overwrite of its partition was re
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from mainstem.writers.write_spec import OVERWRITES
 from tests.sim.overwrite_world import Overwriting
 from tests.sim.placed_world import Unbucketed
 
@@ -25,6 +26,16 @@ class PlacedOverwrites(Unbucketed, Overwriting):
     def build(self) -> None:
         super().build()
         self.rules.ledger.placed = True
+
+    def follow(self, txn: Any, intent: Intent) -> None:
+        """As any transaction; an overwrite may be made again, too."""
+        super().follow(txn, intent)
+        if txn.instant and txn.task_spec().operation in OVERWRITES:
+            Overwriting._follow(self, txn, intent)
+
+    def _follow(self, txn: Any, intent: Intent) -> None:
+        if intent.instant not in self.overwrites:
+            self.follow(txn, intent)
 
     def _rows_of_overwrite(self, process: Process, intent: Intent) -> list[Row]:
         return self._rows_of_common_keys(process, intent)

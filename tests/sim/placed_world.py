@@ -6,24 +6,30 @@ writers often place one key at the same moment.
 
 from __future__ import annotations
 
+import random
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
+from mainstem.writers import placed_rows
 from tests.sim.checkers import Audit
 from tests.sim.indexed_world import Indexed
 from tests.sim.ledger import Ledger, user_columns
 from tests.sim.oracle import KEY, PARTITION, Intent, Row, Where, put_row
+from tests.sim.resize_world import Anew
 from tests.sim.services_world import Services
-from tests.sim.tables_world import Tables
 from tests.sim.world import Violation
 
 if TYPE_CHECKING:
     from mainstem.api.table import Table
+    from tests.sim.simulation import Result
     from tests.sim.world import Process
 
+KEPT_BYTES_MAX = placed_rows._KEPT_BYTES_MAX
 
-class Unbucketed(Tables):
-    """A table under an index that looks where keys live."""
+
+class Unbucketed(Anew):
+    """A table under an index that looks where keys live; transactions may be placed anew."""
 
     buckets = None
     keys = 12
@@ -32,6 +38,12 @@ class Unbucketed(Tables):
     def build(self) -> None:
         super().build()
         self.audit = PlacedAudit(self.watch, self.mode, self.intents)
+
+    def run(self) -> Result:
+        """In some seeds no transaction is small enough to be kept: its rows are read back."""
+        sizes = random.Random(f"kept of {self.scenario}/{self.seed}")
+        with patch.object(placed_rows, "_KEPT_BYTES_MAX", sizes.choice([KEPT_BYTES_MAX, KEPT_BYTES_MAX, 0])):
+            return super().run()
 
     def more_properties(self) -> dict[str, str]:
         return {**super().more_properties(), "hoodie.index.type": self.index}
@@ -44,6 +56,35 @@ class Placed(Unbucketed):
     """``tables`` without buckets."""
 
     scenario = "placed"
+
+
+class PlacedAgain(Unbucketed):
+    """Few keys, which are deleted, compacted away and inserted again beside updates that stay open for long:
+    a key leaves its file group, and who knew it there must find it elsewhere."""
+
+    scenario = "placed-again"
+    always_compacting = True
+    late_rows = True
+    modes = ("commit", "event")
+    folders = (["x"],)
+    keys = 3
+    busy_calls = 6000
+
+    def build(self) -> None:
+        super().build()
+        for name in self.left:
+            self.left[name] += 4
+        self.compactions += 4
+
+    def _transaction(self, process: Process, table: Table, kind: str) -> None:
+        if kind in ("upsert", "empty") and self.random.random() < 0.4:
+            kind = "delete"
+        super()._transaction(process, table, kind)
+
+    def _fill(self, process: Process, txn: Any, intent: Intent, kind: str) -> None:
+        super()._fill(process, txn, intent, kind)
+        if kind != "delete" and self.random.random() < 0.5:
+            self.pause_between(process, 2500)
 
 
 class PlacedServices(Unbucketed, Services):

@@ -8,6 +8,7 @@ the table at any time; those whose transaction began before a resize and complet
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ from tests.sim.world import INTERRUPTS, Process, Violation
 
 if TYPE_CHECKING:
     from mainstem.api.table import Table
+    from mainstem.writers.outcome import Outcome
     from mainstem.writers.write_spec import WriteSpec
 
 _RESIZED = "mainstem.resized"
@@ -102,8 +104,8 @@ class Anew(Tables):
         """A transaction that is routed anew means the same rows under another instant."""
         write_anew = txn._written_anew
 
-        def written_anew(stats: Any, buckets: int) -> Any:
-            later = write_anew(stats, buckets)
+        def written_anew(*given: Any) -> Any:
+            later = write_anew(*given)
             if not later.already_committed:
                 meant = Intent(intent.writer, later.instant, operations=intent.operations)
                 meant.stream, meant.fate = intent.stream, "unknown"
@@ -114,6 +116,15 @@ class Anew(Tables):
             return later
 
         txn._written_anew = written_anew
+
+    def told(self, commit: Callable[[], Outcome], intent: Intent) -> Outcome:
+        """What is told of a later instant holds for that one."""
+        outcome = super().told(commit, intent)
+        later = self.audit.intents.get(outcome.instant or "")
+        if outcome.status == "committed" and later is not None and later is not intent:
+            later.fate = "committed"
+            self.world.counts.commits += 1
+        return outcome
 
     def _has_tracer(self, instant: str) -> bool:
         """A row on a key of its own, which may be called after an earlier instant of the same rows."""

@@ -28,10 +28,10 @@ from tests.sim.mixed_world import Mixed
 from tests.sim.moved_overwrite_world import MovedOverwrites
 from tests.sim.moved_world import Moved, MovedIndexed, MovedServices
 from tests.sim.ordinals_world import Ordinals
-from tests.sim.overwrite_world import Overwrites, RestoredOverwrites
+from tests.sim.overwrite_world import Overwrites, RestoredOverwrites, ShownOverwrites
 from tests.sim.placed_engines_world import PlacedSinks, PlacedTasks
 from tests.sim.placed_overwrite_world import PlacedOverwrites
-from tests.sim.placed_world import Placed, PlacedClustered, PlacedIndexed, PlacedServices
+from tests.sim.placed_world import Placed, PlacedAgain, PlacedClustered, PlacedIndexed, PlacedServices
 from tests.sim.publishers import Publishers
 from tests.sim.resize_world import ResizedMixed, ResizedServices, ResizedSinks, Resizes
 from tests.sim.restore_world import Restores
@@ -66,12 +66,14 @@ SCENARIOS: dict[str, type[Simulation]] = {
     "ordinals": Ordinals,
     "overwrites": Overwrites,
     "overwrites_restored": RestoredOverwrites,
+    "shown": ShownOverwrites,
     "moved": Moved,
     "moved-indexed": MovedIndexed,
     "moved-overwrites": MovedOverwrites,
     "moved-services": MovedServices,
     "placed": Placed,
     "placed-indexed": PlacedIndexed,
+    "placed-again": PlacedAgain,
     "placed-overwrites": PlacedOverwrites,
     "placed-services": PlacedServices,
     "placed-statements": PlacedStatements,

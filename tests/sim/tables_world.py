@@ -577,9 +577,33 @@ class Tables(Simulation):
         self._slices(table)
         self._whole_change_feed(table)
         self._past_views(table)
+        self._explained(table)
         active = {i.requested for i in table.timeline()}
         rng = random.Random(f"{self.seed}/vanished")
         files_vanish(self.disk, active, lambda: self._snapshot(table), rng)
+
+    def _explained(self, table: Table) -> None:
+        """What ``explain_row`` says that a query shows of a key is what a query shows, and a version of that
+        row wins. Keys that were deleted are asked for, too."""
+        keys, rows = table.opened.config.record_key, self._snapshot(table)
+        written = {
+            tuple(row[name] for name in keys)
+            for intent in self.audit.intents.values()
+            for _, row in intent.operations
+            if all(row.get(name) is not None for name in keys)
+        }
+        rng = random.Random(f"{self.seed}/explained")
+        for key in rng.sample(sorted(written), min(len(written), 2)):
+            told = table.explain_row(dict(zip(keys, key, strict=True)))
+            found = self._told_rows(told.rows)
+            meant = {(r["id"], r["part"]): r for r in rows if tuple(r[name] for name in keys) == key}
+            same_rows(found, meant, f"the explanation of {key}")
+            merged = not told.columns and len([v for v in told.winners if v.kind != "delete"])
+            if told.troubles or (merged is not False and merged < len(meant)):
+                raise Violation("explanation", str(told))
+
+    def _told_rows(self, rows: pa.Table) -> list[Row]:
+        return rows.select(self.schema.names).to_pylist()
 
     def _past_views(self, table: Table) -> None:
         """The view at a completion time holds what was published by then, whatever followed."""

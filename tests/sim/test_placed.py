@@ -1,7 +1,7 @@
 """Goal: without buckets, a key has one file group, whoever inserts it when, and nothing is lost.
 
-Method: the simulated world's scenarios ``placed``, ``placed-services``, ``placed-clustered`` and
-``placed-indexed``; seeded bugs show that it would notice.
+Method: the simulated world's scenarios ``placed``, ``placed-again``, ``placed-services``,
+``placed-clustered`` and ``placed-indexed``; seeded bugs show that it would notice.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.sim.run import simulate
 
 SEEDS = {
     "placed": range(1, 5), "placed-services": range(1, 4), "placed-indexed": range(1, 4),
-    "placed-clustered": range(1, 4),
+    "placed-clustered": range(1, 4), "placed-again": range(1, 4),
 }  # fmt: skip
 ENOUGH = 60
 
@@ -189,11 +189,11 @@ def _a_plan_of_what_was_listed_before(monkeypatch: pytest.MonkeyPatch) -> None:
         (_an_old_look, "placed", 1),
         (_replaced_file_groups_are_not_noticed, "placed-clustered", 161),
         (_plans_stay_and_nobody_looks, "placed-clustered", 1),
-        (_plans_count_outside_the_lock_only, "placed-clustered", 1),
-        (_placed_again_by_the_old_look, "placed-clustered", 1),
-        (_log_files_of_rows_placed_again_stay, "placed-clustered", 1),
+        (_plans_count_outside_the_lock_only, "placed-clustered", 2),
+        (_placed_again_by_the_old_look, "placed-clustered", 8),
+        (_log_files_of_rows_placed_again_stay, "placed-clustered", 3),
         (_a_plan_of_what_was_listed_before, "placed-clustered", 8),
-        (_filled_keys_are_told_as_known_ones, "placed", 4),
+        (_filled_keys_are_told_as_known_ones, "placed", 10),
     ],
     ids=[
         "nobody looks under the lock",

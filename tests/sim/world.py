@@ -207,7 +207,7 @@ class Counts:
     restores: int = 0
     archived: int = 0  # instants
     resizes: int = 0
-    routed: int = 0  # transactions whose rows went to other buckets
+    routed: int = 0  # transactions whose rows went into a later instant
     virtual_ms: float = 0.0
 
     def add(self, other: Counts) -> None:

@@ -122,8 +122,6 @@ def test_the_sentence_of_an_error_is_the_first_and_the_last_line(spark: SparkSes
         ("SELECT 'a' AS ID", given, "Invalid: record_key names 'id', but the schema has ID"),
         ("SELECT cast(NULL AS STRING) AS id", given, "Invalid: record key field 'id' is null or empty"),
     )
-    if not spark.version.startswith("4.1"):
-        cases = cases[:2]  # newer ones word errors of tasks elsewhere
     for number, (query, options, sentence) in enumerate(cases):
         rows = spark.sql(query).write.format("mainstem").mode("append").options(**options)
         with pytest.raises(Exception) as caught:

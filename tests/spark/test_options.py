@@ -124,7 +124,7 @@ def test_read_options_that_exclude_each_other_are_refused(options: dict, text: s
 
 
 def test_a_read_without_path_says_how_catalog_tables_lose_it() -> None:
-    with pytest.raises(Invalid, match=r"WITH \(path="):
+    with pytest.raises(Invalid, match=r"save\(path\), or let mainstem.spark.sql"):
         ReadOptions.parse({})
 
 

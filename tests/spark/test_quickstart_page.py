@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.supports("Engines", "Spark SQL: the statements of Hudi's pages, one by one"),
 ]
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "quickstart-spark.md"
-MOST_REFUSED = 0.15
+MOST_REFUSED = 0.09
 
 
 def sections() -> list[tuple[str, list[tuple[str, str]]]]:

@@ -16,7 +16,7 @@ from mainstem.storage.local import LocalStorage
 
 
 def test_a_file_added_while_its_folder_is_removed_does_not_keep_the_folder(tmp_path, monkeypatch):
-    (tmp_path / "markers").mkdir()
+    (tmp_path / "markers/partition").mkdir(parents=True)
     real, calls = shutil.rmtree, []
 
     def met_a_late_file(path, **options):
@@ -31,8 +31,23 @@ def test_a_file_added_while_its_folder_is_removed_does_not_keep_the_folder(tmp_p
     assert not (tmp_path / "markers").exists() and len(calls) == 2
 
 
-def test_another_failure_of_the_removal_is_raised_at_once(tmp_path, monkeypatch):
+def test_a_file_added_to_a_folder_of_files_while_it_is_removed_does_not_keep_it(tmp_path, monkeypatch):
     (tmp_path / "markers").mkdir()
+    real, calls = os.rmdir, []
+
+    def met_a_late_file(path, **options):
+        calls.append(path)
+        if len(calls) == 1:
+            (tmp_path / "markers" / "late").touch()
+        real(path, **options)
+
+    monkeypatch.setattr(os, "rmdir", met_a_late_file)
+    LocalStorage(str(tmp_path)).delete_tree("markers")
+    assert not (tmp_path / "markers").exists() and len(calls) == 2
+
+
+def test_another_failure_of_the_removal_is_raised_at_once(tmp_path, monkeypatch):
+    (tmp_path / "markers/partition").mkdir(parents=True)
     calls = []
 
     def no_access(path, **_):

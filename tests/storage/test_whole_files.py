@@ -22,6 +22,7 @@ from mainstem.storage import local, maps
 from mainstem.storage.folders import make_folder, move_folder
 from mainstem.storage.links import links
 from mainstem.storage.local import LocalStorage
+from mainstem.storage.protocol import EMPTY, Alike
 
 PACKAGE = Path(mainstem.__file__).parent
 WHOLE = b"ab" * 5000
@@ -175,6 +176,21 @@ def test_listings_are_cut_to_a_prefix_and_to_what_follows_a_name(storage) -> Non
     assert storage.names("d", prefix="c") == []
 
 
+def test_empty_files_made_by_one_call_are_there_however_many_names_one_may_have(storage, monkeypatch) -> None:
+    Path(storage.base, "a").mkdir()
+    Path(storage.base, "a/2").write_bytes(WHOLE)
+    storage.create_all(["a/1", "a/2", "b/3", "b/4"])
+    assert storage.same_file("a/1", "b/4") and storage.read("a/2", max_bytes=len(WHOLE)) == WHOLE
+
+    def full(source: str, target: str, **how: object) -> None:
+        raise OSError(errno.EMLINK, os.strerror(errno.EMLINK))
+
+    monkeypatch.setattr(os, "link", full)
+    storage.create_all(["c/1", "c/2", "c/1"])
+    assert storage.names("c") == ["1", "2"] or storage.names("c") == ["2", "1"]
+    assert storage.stat("c/2").size == 0 and not storage.same_file("c/1", "c/2")
+
+
 def test_a_durable_link_syncs_the_folder_of_its_new_name(storage, monkeypatch) -> None:
     synced: list[str] = []
     monkeypatch.setattr(storage, "sync_folder", synced.append)
@@ -228,3 +244,58 @@ def test_few_ask_for_links() -> None:
         "publish/link_fence.py", "publish/staging.py", "truetime/locks/file_system.py", "cli/row_output.py",
         "writers/append.py", "services/resizing.py",
     }  # fmt: skip
+
+
+# -- files that are alike ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("content", [EMPTY, Alike(b"twice the same")])
+def test_files_that_are_alike_are_names_of_one_file_and_each_is_exclusive(tmp_path: Path, content) -> None:
+    storage = LocalStorage(str(tmp_path))
+    for name in ("a/1", "a/2", "folders/that/are/new/3"):
+        storage.put_new(name, content, durable=False)
+        assert storage.read(name, max_bytes=99) == content
+    assert len({(tmp_path / name).stat().st_ino for name in ("a/1", "a/2", "folders/that/are/new/3")}) == 1
+    with pytest.raises(FileExistsError):
+        storage.put_new("a/2", content, durable=False)
+    storage.put_new("a/other", Alike(b"another"), durable=False)
+    assert storage.read("a/other", max_bytes=99) == b"another"
+    assert storage.read("a/1", max_bytes=99) == content
+
+
+def test_a_file_without_names_or_with_as_many_as_it_may_have_gets_no_more(tmp_path, monkeypatch) -> None:
+    storage = LocalStorage(str(tmp_path))
+    storage.put_new("1", EMPTY, durable=False)
+    storage.delete("1")
+    storage.put_new("2", EMPTY, durable=False)
+    link, refused = os.link, []
+
+    def full(source, target, **named):
+        if not refused:
+            refused.append(target)
+            raise OSError(errno.EMLINK, os.strerror(errno.EMLINK))
+        link(source, target, **named)
+
+    monkeypatch.setattr(os, "link", full)
+    storage.put_new("3", EMPTY, durable=False)
+    storage.put_new("4", EMPTY, durable=False)
+    inodes = [(tmp_path / name).stat().st_ino for name in "234"]
+    assert len(refused) == 1 and inodes[0] != inodes[1] == inodes[2]
+
+
+def test_a_file_that_took_the_place_of_an_alike_one_is_no_source_of_names(tmp_path: Path) -> None:
+    storage = LocalStorage(str(tmp_path))
+    storage.put_new("1", Alike(b"mine"), durable=False)
+    storage.delete("1")
+    storage.put_new("1", b"else", durable=False)
+    storage.put_new("2", Alike(b"mine"), durable=False)
+    assert storage.read("2", max_bytes=9) == b"mine" and storage.read("1", max_bytes=9) == b"else"
+
+
+def test_a_file_of_other_content_or_a_durable_one_is_a_file_of_its_own(tmp_path: Path) -> None:
+    storage = LocalStorage(str(tmp_path))
+    for name, content, durable in (
+        ("1", EMPTY, False), ("2", b"", False), ("3", EMPTY, True), ("4", Alike(b"4"), False),
+    ):  # fmt: skip
+        storage.put_new(name, content, durable=durable)
+    assert len({(tmp_path / name).stat().st_ino for name in "1234"}) == 4

@@ -14,6 +14,7 @@ import json
 import logging
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -69,7 +70,9 @@ def lock_file(base: Path) -> Path:
 
 
 def private_names(base: Path) -> set[str]:
-    return set(os.listdir(base / ".hoodie/.mainstem/locks")) - {"removal"}
+    """But those of processes that had a turn and may have another."""
+    names = os.listdir(base / ".hoodie/.mainstem/locks")
+    return {name for name in names if name != "removal" and not name.startswith("idle-")}
 
 
 def options(base: Path, **properties: object) -> LockOptions:
@@ -192,6 +195,82 @@ def test_a_thousand_turns_leave_a_constant_number_of_files_and_descriptors(base)
         ours.acquire().release()
     assert private_names(base) == files
     assert len(os.listdir("/proc/self/fd")) <= descriptors
+
+
+def test_turns_of_a_process_have_one_file_and_each_a_new_time(base):
+    ours, seen = lock(base), []
+    for _ in range(3):
+        lease = ours.acquire()
+        seen.append(lock_file(base).stat())
+        lease.release()
+        with pytest.raises(LeaseLost, match="released already"):
+            lease.check()
+        time.sleep(0.02)
+    assert len({found.st_ino for found in seen}) == 1
+    assert [found.st_mtime_ns for found in seen] == sorted({found.st_mtime_ns for found in seen})
+
+
+def test_a_lease_that_is_over_never_ends_the_next_turn_of_its_file(base):
+    ours = lock(base)
+    first = ours.acquire()
+    first.release()
+    second = ours.acquire()
+    first.release()
+    second.check()
+    with pytest.raises(LeaseLost, match="released already"):
+        first.check()
+    second.release()
+    assert not lock_file(base).exists()
+
+
+def test_two_turns_at_once_never_have_one_file(base):
+    ours = lock(base)
+    ours.acquire().release()
+    lost = ours.acquire()
+    lock_file(base).unlink()  # as Java does when it closes, whoever holds it
+    second = ours.acquire()
+    with pytest.raises(LeaseLost):
+        lost.check()
+    lost.release()
+    second.check()
+    second.release()
+    ours.acquire().release()
+
+
+def test_a_file_of_turns_before_that_was_swept_or_whose_table_is_new_is_made_again(base):
+    ours = lock(base)
+    ours.acquire().release()
+    for name in os.listdir(base / ".hoodie/.mainstem/locks"):
+        (base / ".hoodie/.mainstem/locks" / name).unlink()
+    ours.acquire().release()
+    shutil.move(base / ".hoodie", base / "before")
+    (base / ".hoodie").mkdir()
+    lease = ours.acquire()
+    lease.check()
+    assert lock_file(base).exists() and not (base / "before/lock").exists()
+    lease.release()
+
+
+def test_locks_of_a_process_on_one_path_share_the_files_of_turns_before_and_few_are_kept(base, tmp_path):
+    for _ in range(50):
+        lock(base).acquire().release()
+    assert len([n for n in os.listdir(base / ".hoodie/.mainstem/locks") if n.startswith("idle-")]) == 1
+    tables = [tmp_path / f"table{number}" for number in range(file_system._IDLE_MAX + 3)]
+    for table in tables:
+        (table / ".hoodie").mkdir(parents=True)
+        lock(table).acquire().release()
+    kept = [len(os.listdir(table / ".hoodie/.mainstem/locks")) for table in tables]
+    assert sum(kept) == file_system._IDLE_MAX and kept[-1] == 1
+
+
+def test_a_process_that_ends_leaves_no_file_of_its_turns(base):
+    turn = (
+        "import random, sys; from tests.truetime.test_locks import Path, lock, os;"
+        " base = Path(sys.argv[1]); lock(base).acquire().release();"
+        " print(os.listdir(base / '.hoodie/.mainstem/locks'))"
+    )
+    ran = subprocess.run([sys.executable, "-c", turn, str(base)], capture_output=True, text=True, check=True)
+    assert "'idle-" in ran.stdout and not os.listdir(base / ".hoodie/.mainstem/locks")
 
 
 def test_a_free_lock_is_not_waited_for(base):

@@ -17,6 +17,7 @@ import pytest
 
 import mainstem
 from mainstem.errors import Invalid, Unsupported
+from mainstem.options.writing import KAFKA_CLASS
 from mainstem.writers.commit_callback import CallbackWarning
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("n", pa.int64())])
@@ -137,12 +138,19 @@ def test_options_that_cannot_be_followed_are_refused_before_a_row_is_written(
 
 
 @pytest.mark.parametrize(
-    ("option", "value"),
-    [("class", "org.example.Callback"), ("kafka.bootstrap.servers", "kafka:9092")],
+    ("given", "error", "message"),
+    [
+        ({"class": "org.example.Callback"}, Unsupported, "callback.class"),
+        ({"class": KAFKA_CLASS}, Invalid, "kafka.bootstrap.servers"),
+        ({"class": KAFKA_CLASS, "kafka.bootstrap.servers": "kafka:9092"}, Invalid, "kafka.topic"),
+    ],
 )
-def test_other_kinds_of_callbacks_are_refused_by_name(path: str, option: str, value: str) -> None:
-    with pytest.raises(Unsupported, match=option):
-        opened(path, "http://localhost", **{option: value})
+def test_other_kinds_of_callbacks_are_refused_before_a_row_is_written(
+    path: str, given: dict, error: type, message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        opened(path, "http://localhost", **given).upsert(ROWS)
+    assert mainstem.open_table(path).timeline() == []
 
 
 def test_nothing_is_told_unless_it_is_asked_for(path: str, server: Server) -> None:

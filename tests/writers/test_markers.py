@@ -102,14 +102,14 @@ def test_a_transaction_that_learns_its_files_one_after_another_has_a_marker_for_
         txn.commit()
 
 
-def test_markers_in_one_folder_are_names_of_one_empty_file(tmp_path: Path) -> None:
+def test_markers_are_names_of_one_empty_file(tmp_path: Path) -> None:
     table = made(tmp_path / "t", 4)
     with table.begin() as txn:
         txn.write(rows(100))
         markers = list((tmp_path / "t" / paths.marker_folder(txn.instant)).rglob("*.CREATE"))
         assert len(markers) == 8 and len({file.parent for file in markers}) == 2
         files = {(file.stat().st_ino, file.stat().st_size) for file in markers}
-        assert len(files) == 2 and {size for _, size in files} == {0}
+        assert len(files) == 1 and {size for _, size in files} == {0}
 
 
 def test_a_file_whose_marker_is_there_gets_another_name(tmp_path: Path, monkeypatch) -> None:

@@ -117,12 +117,11 @@ def test_with_several_ordering_fields_deletes_carry_them_all(make):
 
 
 @pytest.mark.supports("Merging", "deletes by a marker column (delete key and delete marker)")
-def test_a_row_with_the_tables_delete_marker_becomes_a_delete(make):
-    marks = {
-        "hoodie.record.merge.property.hoodie.payload.delete.field": "note",
-        "hoodie.record.merge.property.hoodie.payload.delete.marker": "D",
-    }
+@pytest.mark.parametrize("prefix", ["", "hoodie.record.merge.property."])
+def test_a_row_with_the_tables_delete_marker_becomes_a_delete(make, prefix):
+    marks = {f"{prefix}hoodie.payload.delete.field": "note", f"{prefix}hoodie.payload.delete.marker": "D"}
     table = make(properties=marks)
+    assert table.properties["hoodie.record.merge.property.hoodie.payload.delete.marker"] == "D"
     table.upsert(pa.concat_tables([row("a", 5), row("b", 5)]))
     table.upsert(pa.concat_tables([row("a", 6, "D"), row("b", 4, "D")]))
     assert blocks(table)[-1].deletes()["ordering"].to_pylist() == [6, 4]

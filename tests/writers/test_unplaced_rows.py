@@ -111,6 +111,16 @@ def test_staged_rows_and_deletions_are_applied_in_their_order(table):
     assert shown(table) == {**expected, "k21": "first21", "k22": "back22", "k23": "first23", "k24": "other24"}
 
 
+def test_staged_deletes_of_keys_that_lie_nowhere_are_committed(table):
+    """Else a committer would commit their checkpoint again and again."""
+    lines = [stager(table).stage(rows([40, 41], 3), pa.array([True, True]))]
+    outcome = commit(table, *lines)
+    assert (outcome.status, outcome.rows, outcome.files) == ("committed", 2, 0)
+    assert shown(table) == {f"k{k}": f"v{k}" for k in range(10)}
+    table.upsert(rows([40], ts=1))
+    assert shown(table)["k40"] == "v40"
+
+
 def test_columns_that_came_meanwhile_are_null_in_staged_rows_and_theirs_are_added(make):
     table = make()
     line = stager(table, SCHEMA.append(pa.field("mine", pa.int64()))).stage(

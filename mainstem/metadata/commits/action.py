@@ -94,6 +94,11 @@ class Rows:
         """All rows of a batch."""
         return cls(batch, 0, batch.num_rows, partial)
 
+    def is_followed_by(self, other: Rows) -> bool:
+        """Whether both lie one behind the other in one batch."""
+        alike = self.batch is other.batch and self.partial == other.partial
+        return alike and self.low + self.count == other.low
+
     @cached_property
     def table(self) -> pa.Table:
         """The rows."""
@@ -136,14 +141,27 @@ class Action:
         return lacking(self.changes.schemas(), columns, self.config.partition_fields)
 
     @cached_property
-    def new_rows(self) -> Mapping[tuple[str, str], list[Rows]]:
-        """(partition, name) of each added file -> its rows, with the record key and the columns of secondary
-        indexes."""
+    def new_runs(self) -> list[tuple[Rows, list[tuple[tuple[str, str], int]]]]:
+        """The rows of the added files, in the order of the files, with at least the record key and the
+        columns of secondary indexes; and how many are of which file, (partition, name). Files of a small
+        action, whose rows lie one behind another in a batch, have one run: each look at one costs the same.
+        """
         listed = [p for p in self.config.metadata_partitions if kind_of(p) == Kind.SECONDARY_INDEX]
         known = [found for found in map(self.definitions.get, listed) if found is not None]
         columns = [KEY_COLUMN, *(name.partition(".")[0] for found in known for name in found.fields)]
         columns = list(dict.fromkeys(columns))
-        return {(p, name): list(self._rows(p, name, columns)) for p, name in self.changes.files()}
+        whole = self._indexed.issuperset(columns)
+        runs: list[tuple[Rows, list[tuple[tuple[str, str], int]]]] = []
+        for file in self.changes.files():
+            together = self._decoded_together.get(paths.in_partition(*file)) if whole else None
+            for rows in self._rows(*file, columns) if together is None else together:
+                last = runs[-1][0] if runs else None
+                if last is not None and last.is_followed_by(rows):
+                    joined = Rows(last.batch, last.low, last.count + rows.count, last.partial)
+                    runs[-1] = joined, [*runs[-1][1], (file, rows.count)]
+                else:
+                    runs.append((rows, [(file, rows.count)]))
+        return runs
 
     def bloom(self, partition: str, name: str) -> tuple[str, bytes] | None:
         """Type and text of the bloom filter in an added base file's footer; None without one."""

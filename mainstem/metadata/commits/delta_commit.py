@@ -129,7 +129,8 @@ class MetadataCommit:
         try:
             for found in encoded_rows(action, maintained, schema):
                 blocks = hfile_blocks(instant, schema, found.keys, found.values, found.bounds)
-                small = found.keys.nbytes + found.values.nbytes <= SMALL_BYTES
+                held = found.keys.nbytes + found.values.nbytes
+                small = held <= SMALL_BYTES
                 parts = zip(found.groups, found.bounds, found.counts, blocks, strict=False)
                 for group, low, count, block in parts:
                     block = block if count else empty_group_block(instant)
@@ -139,7 +140,8 @@ class MetadataCommit:
                         count, 0, size, 1,
                     )  # fmt: skip
                     some = found.keys.slice(low, count), found.values.slice(low, count)
-                    rows = FileRows(*some, schema, size) if count and small else None
+                    mine = held * count // max(1, len(found.keys))
+                    rows = FileRows(*some, schema, size, mine) if count and small else None
                     logs.append(_Log(private(block), stat, rows))
             extra = {"schema": commit_schema(config.version)}
             completed = private([encode_commit([log.stat for log in logs], extra, _OPERATION)])

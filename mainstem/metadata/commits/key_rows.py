@@ -90,7 +90,7 @@ def record_rows(action: Action, partition: str, groups: tuple[str, ...]) -> Iter
     if is_partitioned(action, groups):
         yield from _partitioned(action, partition)
         return
-    places, sorter = sort_keys(_keyed(action, sorted(action.changes.added)), len(groups))
+    places, sorter = _sorted_keys(action, sorted(action.changes.added), len(groups))
     for number, rows in _placed(sorter, places):
         yield groups[number], Content.RECORDS, rows
 
@@ -111,7 +111,7 @@ def _partitioned(action: Action, partition: str) -> Iterator[GroupRows]:
     based = {base.file_id for base in map(paths.parse_hfile_name, names) if base is not None}
     for data_partition in sorted(action.changes.added):
         groups = groups_of_partition(action, data_partition, there)
-        places, sorter = sort_keys(_keyed(action, [data_partition]), len(groups))
+        places, sorter = _sorted_keys(action, [data_partition], len(groups))
         if not places or not sorter.rows:
             continue
         made = dict(_placed(sorter, places))
@@ -131,15 +131,29 @@ def groups_of_partition(action: Action, data_partition: str, there: set[str]) ->
     return [file_id(RECORD_INDEX, number, name) for number in range(count)]
 
 
-def _keyed(action: Action, partitions: Sequence[str]) -> Iterator[tuple[Place, list[pa.ChunkedArray]]]:
+def _sorted_keys(action: Action, partitions: Sequence[str], groups: int) -> tuple[list[Place], Sorter]:
+    """The record keys that the action adds to these partitions; numbers are positions in the places."""
     if action.changes.moved_keys is not None:
-        yield from _moved(action, partitions)
-        return
-    for (data_partition, name), found in action.new_rows.items():
-        if data_partition in partitions and found:
-            group = paths.file_id_of(name)
-            assert group is not None
-            yield Place(data_partition, group, action.instant), [_keys(rows.table, name) for rows in found]
+        return sort_keys(_moved(action, partitions), groups)
+    places: list[Place] = []
+    sorter, wanted = Sorter(groups), frozenset(partitions)
+    for rows, files in action.new_runs:
+        mine = [(place, count) for place, count in files if place[0] in wanted]
+        numbers = range(len(places), len(places) + len(mine))
+        places += [Place(p, _group_of(name), action.instant) for (p, name), _ in mine]
+        if mine:
+            keys = _keys(rows.table, files[0][0][1])
+            if len(mine) < len(files):
+                ours = np.repeat([f[0] in wanted for f, _ in files], [count for _, count in files])
+                keys = keys.filter(pa.array(ours))
+            sorter.add(keys, np.repeat(numbers, [count for _, count in mine]))
+    return places, sorter
+
+
+def _group_of(name: str) -> str:
+    group = paths.file_id_of(name)
+    assert group is not None
+    return group
 
 
 def _moved(action: Action, partitions: Sequence[str]) -> Iterator[tuple[Place, list[pa.ChunkedArray]]]:
@@ -154,10 +168,8 @@ def _moved(action: Action, partitions: Sequence[str]) -> Iterator[tuple[Place, l
             keys = _keys(batch, name).cast(pa.string()).combine_chunks()
             keys = keys if isinstance(keys, pa.Array) else pa.concat_arrays(keys.chunks)
             found.append(pa.chunked_array([keys.filter(pa.array(moved_keys(keys, name)))]))
-        group = paths.file_id_of(name)
-        assert group is not None
         if any(map(len, found)):
-            yield Place(data_partition, group, action.instant), found
+            yield Place(data_partition, _group_of(name), action.instant), found
 
 
 def _keys(batch: pa.Table, name: str) -> pa.ChunkedArray:
@@ -188,9 +200,10 @@ def _cut(rows: KeyedRows, group: np.ndarray, kept: np.ndarray) -> Iterator[tuple
     if not kept.all():
         rows = KeyedRows(rows.keys.filter(pa.array(kept)), rows.which[kept], rows.kinds)
         group = group[kept]
-    starts = np.flatnonzero(np.append(True, np.diff(group) != 0)[: len(group)]).tolist()
-    for low, high in zip(starts, [*starts[1:], len(group)], strict=True):
-        yield int(group[low]), rows.slice(low, high - low)
+    starts = [0, *(np.flatnonzero(np.diff(group)) + 1).tolist()] if len(group) else []
+    numbers = group[starts].tolist()
+    for number, low, high in zip(numbers, starts, [*starts[1:], len(group)], strict=True):
+        yield number, rows.part(low, high)
 
 
 def secondary_index_rows(action: Action, partition: str, groups: tuple[str, ...]) -> Iterator[GroupRows]:
@@ -211,14 +224,13 @@ def secondary_index_rows(action: Action, partition: str, groups: tuple[str, ...]
 
 
 def _with_values(action: Action, column: str) -> Iterator[Columns]:
-    """Values of the column, with the record keys of their rows, file by file."""
-    for (_, name), found in action.new_rows.items():
-        for rows in found:
-            values = column_at(rows.table, column)
-            if values is None and rows.partial:
-                continue
-            keys = _keys(rows.table, name)
-            yield pa.chunked_array([pa.nulls(len(keys), pa.string())]) if values is None else values, keys
+    """Values of the column, with the record keys of their rows, in the order of the files."""
+    for rows, files in action.new_runs:
+        values = column_at(rows.table, column)
+        if values is None and rows.partial:
+            continue
+        keys = _keys(rows.table, files[0][0][1])
+        yield pa.chunked_array([pa.nulls(len(keys), pa.string())]) if values is None else values, keys
 
 
 def _joined(parts: Iterable[Columns]) -> Iterator[Columns]:

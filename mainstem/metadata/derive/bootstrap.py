@@ -59,16 +59,17 @@ class Sorter:
     run_bytes: int = RUN_BYTES
     #: number of keys added
     rows: int = 0
-    _waiting: list[tuple[list[pa.Array], int]] = field(default_factory=list)
+    _waiting: list[tuple[list[pa.Array], int | np.ndarray]] = field(default_factory=list)
     _waiting_bytes: int = 0
     _runs: list[tuple[Callable[[int], pa.RecordBatch], np.ndarray]] = field(default_factory=list)
 
-    def add(self, keys: pa.Array | pa.ChunkedArray, number: int) -> None:
-        """Add keys (strings without nulls), all with this number."""
+    def add(self, keys: pa.Array | pa.ChunkedArray, number: int | np.ndarray) -> None:
+        """Add keys (strings without nulls), all with this number, or each with its own."""
         self.rows += len(keys)
         for low in range(0, len(keys), _ROWS_AT_ONCE):
             some = keys.slice(low, _ROWS_AT_ONCE).cast(pa.string())
-            self._waiting.append((some.chunks if isinstance(some, pa.ChunkedArray) else [some], number))
+            mine = number if isinstance(number, int) else number[low : low + _ROWS_AT_ONCE]
+            self._waiting.append((some.chunks if isinstance(some, pa.ChunkedArray) else [some], mine))
             self._waiting_bytes += some.nbytes + 4 * len(some)
             if self._waiting_bytes >= self.run_bytes:
                 self._close_run()
@@ -76,10 +77,14 @@ class Sorter:
     def _taken(self) -> tuple[pa.Array, np.ndarray]:
         """Take the waiting keys and their numbers."""
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
-        numbers = np.array([number for _, number in waiting], np.int32)
-        counts = [sum(map(len, chunks)) for chunks, _ in waiting]
         chunks = [chunk for chunks, _ in waiting for chunk in chunks]
-        return _whole(pa.chunked_array(chunks, pa.string())), np.repeat(numbers, counts)
+        numbers = np.empty(sum(map(len, chunks)), np.int32)
+        at = 0
+        for some, number in waiting:
+            size = sum(map(len, some))
+            numbers[at : at + size] = number
+            at += size
+        return _whole(pa.chunked_array(chunks, pa.string())), numbers
 
     def settle(self) -> None:
         """Move waiting keys to where runs are kept, since no more will come for a while."""

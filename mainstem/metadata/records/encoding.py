@@ -24,7 +24,7 @@ from mainstem.metadata.metadata_partitions import ALL_PARTITIONS, Content
 from mainstem.metadata.records.encoding_few import FEW, encode_few, values_in_order
 from mainstem.metadata.records.encoding_few import encode_listed as encode_lists
 from mainstem.metadata.records.file_ids import fields_of
-from mainstem.metadata.records.keyed_rows import KeyedRows
+from mainstem.metadata.records.keyed_rows import KeyedRows, joined
 from mainstem.metadata.records.listed_rows import ListedRows
 from mainstem.metadata.records.record_schema import TYPES, WRAPPED, RecordSchema, parse_record_schema
 from mainstem.metadata.records.typed_bounds import ARRAY, typed
@@ -62,17 +62,22 @@ def encode_keyed(content: Content, groups: Sequence[KeyedRows], schema_text: str
     """Keys and values of all groups' rows; see ``flat_rows.encode_keyed``."""
     first: dict[int, int] = {}
     kinds: list[pa.Table] = []
-    for rows in groups:
+    keys: list[pa.Array] = []
+    which: list[np.ndarray] = []
+    for rows in joined(groups):
         if id(rows.kinds) not in first:
             first[id(rows.kinds)] = sum(some.num_rows for some in kinds)
             kinds.append(rows.kinds)
-    which = np.concatenate([rows.which + first[id(rows.kinds)] for rows in groups])
-    values = _in_order(content, pa.concat_tables(kinds), schema_text)
-    keys = pa.concat_arrays([rows.keys for rows in groups])
-    return keys.cast(pa.binary()), pa.DictionaryArray.from_arrays(pa.array(which, pa.int32()), values)
+        which.append(rows.which[rows.low : rows.end] + first[id(rows.kinds)])
+        keys.append(rows.keys.slice(rows.low, rows.num_rows))
+    values = in_order(content, pa.concat_tables(kinds) if len(kinds) > 1 else kinds[0], schema_text)
+    numbers = pa.array(np.concatenate(which) if len(which) > 1 else which[0], pa.int32())
+    whole = pa.concat_arrays(keys) if len(keys) > 1 else keys[0]
+    return whole.cast(pa.binary()), pa.DictionaryArray.from_arrays(numbers, values)
 
 
-def _in_order(content: Content, rows: pa.Table, schema_text: str) -> pa.Array:
+def in_order(content: Content, rows: pa.Table, schema_text: str) -> pa.Array:
+    """See ``flat_rows.encode_values``."""
     if rows.num_rows <= FEW:
         return values_in_order(content, rows, schema_text)
     rows = rows.combine_chunks()

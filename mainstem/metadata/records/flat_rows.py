@@ -35,7 +35,9 @@ from mainstem.metadata.records.keyed_rows import KeyedRows
 from mainstem.metadata.records.listed_rows import ListedRows
 from mainstem.metadata.records.record_schema import schema_of_version
 
-__all__ = ["SCHEMAS", "decode", "encode", "encode_keyed", "encode_listed", "schema_of_version"]
+__all__ = [
+    "SCHEMAS", "decode", "encode", "encode_keyed", "encode_listed", "encode_values", "schema_of_version",
+]  # fmt: skip
 
 _KEY = pa.field("key", pa.string(), nullable=False)
 _DELETED = pa.field("deleted", pa.bool_(), nullable=False)
@@ -114,6 +116,11 @@ def encode(
     if missing:
         raise Invalid(f"rows of metadata without the columns {', '.join(missing)}")
     return encoding.encode_rows(content, rows.select(SCHEMAS[content].names), schema_text, file_name)
+
+
+def encode_values(content: Content, rows: pa.Table, schema_text: str) -> pa.Array:
+    """The values of ``rows`` alone, in their order; for all contents but ``files``."""
+    return encoding.in_order(content, rows, schema_text)
 
 
 def encode_listed(content: Content, rows: ListedRows, schema_text: str) -> tuple[pa.Array, pa.Array]:

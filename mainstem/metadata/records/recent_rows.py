@@ -28,17 +28,19 @@ SMALL_BYTES = 256 * KIB
 
 @dataclass(frozen=True, slots=True)
 class FileRows:
-    """The rows of a log file of ``size`` bytes: keys and values (binary, or a dictionary of it)."""
+    """The rows of a log file of ``size`` bytes: keys and values (binary, or a dictionary of it), of about
+    ``held`` bytes of memory."""
 
     keys: pa.Array
     values: pa.Array
     schema_text: str
     size: int
+    held: int
 
     @property
     def cost(self) -> int:
         """About how many bytes of memory they take."""
-        return self.keys.nbytes + self.values.nbytes + KIB
+        return self.held + KIB
 
     @property
     def plain_values(self) -> pa.Array:

@@ -223,6 +223,8 @@ def _cast(texts: pa.Array, kind: pa.DataType) -> pa.Array:
 def key_values(texts: pa.Array, keys: KeyGenerator) -> dict[str, pa.Array]:
     """Record keys split into key fields; null where a key can be split in more than one way."""
     fields = keys.key_fields
+    if keys.made_up:
+        return {}
     if keys.plain_key is not None:
         return {keys.plain_key: texts}
     pattern = ",".join(f"{re.escape(name)}:(?P<g{at}>.*)" for at, name in enumerate(fields))

@@ -7,9 +7,11 @@ out. A state does not change once loaded; each query loads its own.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from mainstem.formats.avro_container import decode_container, part
@@ -40,6 +42,7 @@ from mainstem.timeline.restore_records import shown_timeline
 if TYPE_CHECKING:
     from mainstem.metadata.metadata_table import MetadataTable
 
+_requested = attrgetter("requested")
 WRITES = (COMMIT, DELTACOMMIT, REPLACECOMMIT)
 _LISTINGS_MAX = 5
 
@@ -178,9 +181,9 @@ class TableState:
         return self._metadata[requested]
 
     def _read_metadata(self, requested: str) -> CommitMetadata | None:
-        for instant in self.writes:
-            if instant.requested == requested:
-                return self._metadata_of(instant)
+        at = bisect_left(self.writes, requested, key=_requested)
+        if at < len(self.writes) and self.writes[at].requested == requested:
+            return self._metadata_of(self.writes[at])
         return self._archived_metadata(requested)
 
     def _metadata_of(self, instant: Instant) -> CommitMetadata | None:

@@ -269,7 +269,7 @@ class _Search:
         try:
             yield
         except _UNREADABLE as error:
-            what = str(error) or "gone"
+            what = "it is gone" if isinstance(error, FileNotFoundError) else str(error)
             path = getattr(error, "path", "") or path
             self.troubles.setdefault((path, what), Trouble(path, what))
 

@@ -80,7 +80,8 @@ class ChangeRecord:
 
 @dataclass(frozen=True)
 class IndexEntry:
-    """What an index of the metadata table says of the key now. ``agrees``: so do the rows of a query."""
+    """What an index, of the metadata table or of vectors, says of the key now. ``agrees``: whoever goes by it
+    finds what a query shows."""
 
     index: str
     entry: Mapping[str, object]
@@ -114,7 +115,7 @@ class RowExplanation:
     says for rows that partial updates made which version (by ``number``) a column's value is from.
     ``omitted`` counts versions beyond the limit: the oldest ones. ``troubles``: what could not be read; the
     winner is that of the rest. ``changes``: what change logs have of the key. ``indexes``: what the record
-    index and secondary indexes say of it; empty where there are none, or as of a time.
+    index, secondary and vector indexes say of it; empty where there are none, or as of a time.
     """
 
     key: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from mainstem.readers.rows.row_counts import told_count
 from mainstem.readers.rows.split import ReadSpec
 from mainstem.storage.protocol import Storage
 from mainstem.storage.side_by_side import Result, side_by_side
+from mainstem.telemetry import steps
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,6 +64,11 @@ class Planned:
 
 Refined = Callable[["Sequence[str] | None", "pc.Expression | None"], "ScanPlan"]
 """The same query with other columns (None: the same) and one more filter (None: no more)."""
+
+Progress = Callable[[str, int, int], None]
+"""``progress("scan, file slices", done, total)``, called after each file slice that was read."""
+
+_WHAT = "scan, file slices"
 
 
 class ScanPlan:
@@ -149,23 +156,23 @@ class ScanPlan:
         planned, found = self._every(self._read)
         return _concatenated(planned.output_schema, [table for tables in found for table in tables])
 
-    def count_rows(self) -> int:
+    def count_rows(self, *, progress: Progress | None = None) -> int:
         """Number of rows. Of a snapshot only the columns are read that the merge and the filter need, and
         none where the footers of base files tell the number. If a concurrent clean removes a file, the
-        count starts again, once."""
+        count starts again, once. ``progress``: called after each file slice whose rows are read."""
         plan = self if self._refined is None else self.refined([], None)
-        return sum(plan._every(plan._counts)[1])
+        return sum(plan._every(partial(plan._counts, progress=progress))[1])
 
     def to_pandas(self, **options: Any) -> pd.DataFrame:
         """All rows as a pandas frame; ``options`` are those of ``pyarrow.Table.to_pandas``."""
         return self.to_arrow().to_pandas(**options)
 
-    def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Rows file slice by file slice, all of one moment.
+    def to_batches(self, *, progress: Progress | None = None) -> Iterator[pa.RecordBatch]:
+        """Rows file slice by file slice, all of one moment. ``progress``: called after each of them.
 
         Holds one slice's log rows in memory, and a bounded number of base file rows at a time.
         """
-        for table in self._tables()[1]:
+        for table in self._tables(progress)[1]:
             yield from table.to_batches()
 
     def to_reader(self) -> pa.RecordBatchReader:
@@ -190,9 +197,12 @@ class ScanPlan:
         """What ``work`` finds in the splits of one moment."""
         for attempt in range(ATTEMPTS):
             try:
-                with self._attempt(attempt):
-                    planned = self._drawn()  # list all files before the first is read
-                return planned, work(planned, list(planned.splits))
+                with steps.step("scan", self._storage.base) as step:
+                    with self._attempt(attempt):
+                        planned = self._drawn()  # list all files before the first is read
+                    splits = list(planned.splits)
+                    step.tell(file_slices=len(splits))
+                    return planned, work(planned, splits)
             except FileNotFoundError as error:
                 missing = error
             except CorruptTable:
@@ -207,32 +217,40 @@ class ScanPlan:
             return [list(split.read(self._storage)) for split in splits]
         return side_by_side(self._storage, lambda split: list(split.read(self._storage)), splits)
 
-    def _counts(self, planned: Planned, splits: list[ReadableSplit]) -> list[int]:
+    def _counts(
+        self, planned: Planned, splits: list[ReadableSplit], progress: Progress | None = None
+    ) -> list[int]:
         """The number of rows of each slice. Footers are read side by side; a slice whose rows must be read is
         read alone, as the log rows of one are in memory."""
         told = side_by_side(self._storage, lambda split: told_count(self._storage, split), splits)
-        return [
-            sum(table.num_rows for table in split.read(self._storage)) if count is None else count
-            for split, count in zip(splits, told, strict=True)
-        ]
+        counts = []
+        for split, count in zip(splits, told, strict=True):
+            if count is None:
+                count = sum(table.num_rows for table in split.read(self._storage))
+            counts.append(count)
+            if progress is not None:
+                progress(_WHAT, len(counts), len(splits))
+        return counts
 
-    def _tables(self) -> tuple[Planned, Iterator[pa.Table]]:
+    def _tables(self, progress: Progress | None = None) -> tuple[Planned, Iterator[pa.Table]]:
         """The plan of this moment and a lazy stream of its rows. If a file vanishes before the first rows
         are returned, the query starts again, once."""
         planned = self._twice(self._planner)
-        return planned, self._streamed(planned)
+        return planned, self._streamed(planned, progress)
 
-    def _streamed(self, planned: Planned) -> Iterator[pa.Table]:
+    def _streamed(self, planned: Planned, progress: Progress | None) -> Iterator[pa.Table]:
         began = False
         for attempt in range(ATTEMPTS):
             try:
                 with self._attempt(attempt):
                     splits = list(planned.splits if attempt == 0 else self._again(planned).splits)
                     check_same_table(self._storage, self._table)
-                for split in splits:
+                for done, split in enumerate(splits, 1):
                     for table in split.read(self._storage):
                         began = True
                         yield table
+                    if progress is not None:
+                        progress(_WHAT, done, len(splits))
                 return
             except FileNotFoundError as error:
                 missing = error

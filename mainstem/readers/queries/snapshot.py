@@ -238,13 +238,15 @@ def read_spec(
     damaged: str,
     *,
     stored: bool = False,
+    with_columns_of: str | None = None,
 ) -> ReadSpec:
-    """Schema, columns and merge rules of a query; ``stored``: types as in files, not as users see them."""
+    """Schema, columns and merge rules of a query; ``stored``: types as in files, not as users see them.
+    ``with_columns_of``: the table's schema (Avro) as a write has it that is not committed."""
     if damaged not in ("error", "skip"):
         raise Invalid(f"{DAMAGED}={damaged!r}; expected 'error' or 'skip'")
     moment = state.moment if isinstance(state, PastState) else None
     found = once(state, ("schema", until, moment), lambda: table_schema(state, until))
-    text = found.text
+    text = with_columns_of if with_columns_of and found.ids is None else found.text
     rules = merge_rules(state.config.raw)
     schema = full_schema(text)
     if not stored:

@@ -8,13 +8,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.errors import CorruptTable, Invalid, Unsupported
+from mainstem.formats.avro_container import decode_container
+from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.options import WRITER_NAME
 from mainstem.readers.planning.known_views import query_state
 from mainstem.readers.planning.query_times import instant_time
@@ -22,9 +24,19 @@ from mainstem.readers.planning.table_state import TableState
 from mainstem.readers.queries.key_places import keys_in_files
 from mainstem.readers.skipping.wanted_keys import wanted_buckets
 from mainstem.storage import paths
+from mainstem.storage.final_files import read_final
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.commit_metadata import CommitMetadata, decode_commit
-from mainstem.timeline.instant import ACTIONS, COMMIT, COMPLETED, DELTACOMMIT, REPLACECOMMIT, Instant
+from mainstem.timeline.instant import (
+    ACTIONS,
+    COMMIT,
+    COMPLETED,
+    DELTACOMMIT,
+    REPLACECOMMIT,
+    RESTORE,
+    ROLLBACK,
+    Instant,
+)
 
 #: column of ``Table.history`` -> Hudi's write stat that it sums up
 _SUMS = {
@@ -36,9 +48,11 @@ SCHEMA = pa.schema([
     ("archived", pa.bool_()), ("operation", pa.string()), ("writer", pa.string()),
     ("partitions", pa.list_(pa.string())), ("file_groups", pa.int64()), ("files", pa.int64()),
     ("replaced", pa.int64()), *((name, pa.int64()) for name in _SUMS), ("keys", pa.int64()),
-    ("extra_metadata", pa.string()),
+    ("extra_metadata", pa.string()), ("took_back", pa.list_(pa.string())), ("damage", pa.string()),
 ])  # fmt: skip
 _WRITES = frozenset((COMMIT, DELTACOMMIT, REPLACECOMMIT))
+#: action -> what names, in HoodieRollbackMetadata and HoodieRestoreMetadata, the instants that it took back
+_TAKES_BACK = {ROLLBACK: "commitsRollback", RESTORE: "instantsToRollback"}
 # They write rows anew that others wrote.
 _REWRITES = frozenset(("COMPACT", "LOG_COMPACT", "CLUSTER", "BUCKET_RESCALE"))
 
@@ -52,19 +66,28 @@ def table_history(
     writer: str | None = None,
     partition: str | None = None,
     keys: str | tuple[str, str] | None = None,
+    limit: int | None = None,
+    damaged: str = "error",
 ) -> pa.Table:
-    """``Table.history``: a row of ``SCHEMA`` for each instant, by completion time, pending ones last."""
+    """``Table.history``: a row of ``SCHEMA`` for each instant, by completion time, pending ones last.
+
+    ``damaged``: whether metadata that cannot be read is an ``error``, or told in ``damage`` (``skip``).
+    """
+    if limit is not None and limit < 0:
+        raise Invalid(f"history(limit={limit}): expected a number of instants, or None for all")
     if actions is not None and not ACTIONS.issuperset(actions):
         found = ", ".join(sorted(set(actions) - ACTIONS))
         raise Invalid(f"history(actions=...): {found}: no action of a timeline; {', '.join(sorted(ACTIONS))}")
     first, last = (None if t is None else instant_time(t, w) for t, w in ((after, "after"), (until, "until")))
     state = query_state(storage)
     wanted = None if keys is None else _WantedKeys(state, *_range(keys))
-    rows = []
-    for instant, archived in _instants(state, first, last):
+    rows: list[dict[str, Any]] = []
+    for instant, archived in reversed(list(_instants(state, first, last))):  # the newest are those of a limit
+        if limit is not None and len(rows) >= limit:
+            break
         if actions is not None and instant.action not in actions:
             continue
-        one = _Told(instant, _metadata(state, instant, archived), partition)
+        one = _told(state, instant, archived, partition, damaged)
         if one.is_known and not one.is_of(writer, partition):
             continue
         count = None
@@ -75,7 +98,17 @@ def table_history(
             if count == 0 and one.is_known:
                 continue
         rows.append({**one.values(), "archived": archived, "keys": count})
-    return pa.Table.from_pylist(rows, SCHEMA)
+    return pa.Table.from_pylist(rows[::-1], SCHEMA)
+
+
+def _told(state: TableState, instant: Instant, archived: bool, partition: str | None, damaged: str) -> _Told:
+    try:
+        undone = _undone(state, instant, archived)
+        return _Told(instant, _metadata(state, instant, archived), partition, undone)
+    except CorruptTable as error:
+        if damaged != "skip":
+            raise
+        return _Told(instant, None, partition, damage=error.message)
 
 
 def _range(keys: str | tuple[str, str]) -> tuple[str, str]:
@@ -112,11 +145,38 @@ def _metadata(state: TableState, instant: Instant, archived: bool) -> CommitMeta
     return None if blob is None else decode_commit(blob, path=f"archived instant {instant.requested}")
 
 
+def _undone(state: TableState, instant: Instant, archived: bool) -> tuple[str, ...]:
+    """Requested times of the instants that a completed rollback or restore took back; () if that is gone."""
+    if instant.action not in _TAKES_BACK or not instant.completion:
+        return ()
+    path = paths.timeline_file(instant.file_name)
+    try:
+        if archived:
+            path = f"archived instant {instant.requested}"
+            blob = state.archive.metadata(instant.requested, instant.action)
+        else:
+            blob = read_final(state.storage, path, max_bytes=TIMELINE_FILE_BYTES_MAX)
+    except FileNotFoundError:  # archived since it was listed
+        return ()
+    if not blob:
+        return ()
+    told = decode_container(blob, path=path)[0].get(_TAKES_BACK[instant.action])
+    return tuple(str(one) for one in told) if isinstance(told, list) else ()
+
+
 class _Told:
     """One instant, and what its metadata says of the table, or of one partition."""
 
-    def __init__(self, instant: Instant, metadata: CommitMetadata | None, partition: str | None) -> None:
+    def __init__(
+        self,
+        instant: Instant,
+        metadata: CommitMetadata | None,
+        partition: str | None,
+        took_back: Sequence[str] = (),
+        damage: str | None = None,
+    ) -> None:
         self.instant, self.metadata = instant, metadata
+        self.took_back, self.damage = took_back, damage
         found = CommitMetadata() if metadata is None else metadata
         self.stats = {p: stats for p, stats in found.stats.items() if partition in (None, p)}
         self.replaced = {p: ids for p, ids in found.replaced.items() if partition in (None, p)}
@@ -147,6 +207,7 @@ class _Told:
             "state": instant.state.upper(), "operation": "", "writer": self.writer,
             "partitions": sorted(self.stats.keys() | self.replaced.keys()),
             "extra_metadata": json.dumps(self.extra, sort_keys=True),
+            "took_back": list(self.took_back), "damage": self.damage,
         }  # fmt: skip
         if self.metadata is not None:
             told |= {

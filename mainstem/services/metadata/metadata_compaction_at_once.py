@@ -24,7 +24,7 @@ the process that completes t removes them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mainstem.errors import CorruptTable
 from mainstem.metadata.metadata_compaction_plan import before, compacted, earliest_unsure, operations
@@ -209,7 +209,8 @@ class _Execution:
         return len(set(newest)) == 1
 
     def _is_of(self, table: MetadataTable) -> bool:
-        return tuple(operations(table, self.time)) == self.operations
+        # What the files' own commits say of them was compared when the plan was chosen.
+        return tuple(operations(replace(table, whole=False), self.time)) == self.operations
 
     def _name_files(self, made: Sequence[Made]) -> None:
         storage, folder = self.round.ctx.seams.storage, self.table.folder

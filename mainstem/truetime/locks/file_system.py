@@ -18,7 +18,13 @@ it. We add what is needed when a holder dies, is suspended or loses its file to 
 
 Private files live in ``<folder>/.mainstem/locks``: one ``wait-*`` per waiting thread (its name is
 its place in the queue, its content the record that it will put in place), ``gone-*`` while a file
-is being removed, and the permanent ``removal``. Files that dead processes left there are swept.
+is being removed, ``idle-*`` between two turns, and the permanent ``removal``. Files that dead processes left
+there are swept.
+
+**One file for many turns.** Who frees the lock gives the file an idle name again and keeps its OS lock. So a
+turn makes and removes no file, which is what costs a file system most. Two leases never have one file: it is
+used again only after it was taken from its place whole, and each turn begins with a new time. It goes when
+the process ends, or has no turn when leases are refreshed.
 
 ``fork``: a child inherits no lock. Python's own ``os.fork`` closes our descriptors in the child
 (``register_at_fork``), and ``exec`` closes them (``O_CLOEXEC``). A child forked by C code that does
@@ -28,6 +34,7 @@ holder is dead.
 
 from __future__ import annotations
 
+import atexit
 import errno
 import logging
 import os
@@ -61,8 +68,9 @@ _log = logging.getLogger(__name__)
 
 PRIVATE_FOLDERS = (".mainstem", "locks")
 _REMOVAL = "removal"
-_WAIT = "wait-"
+WAIT = "wait-"  # prefix of the file of a waiting thread
 _GONE = "gone-"
+_IDLE = "idle-"
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _FOLDER_FLAGS = os.O_RDONLY | _CLOEXEC | getattr(os, "O_DIRECTORY", 0)
@@ -82,6 +90,8 @@ _REMOVAL_PATIENCE_MS = 1_000
 # Between creating and locking its private file, a process could lose it to the sweep.
 _SWEEP_AGE_MS = 10_000
 _SWEEP_COUNT_MAX = 1_000
+# A process keeps so many files of turns before, each with two descriptors.
+_IDLE_MAX = 16
 _LINK_ATTEMPTS_MAX = 10
 _MISSING_FEATURE = {
     errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK, errno.EMLINK, errno.EXDEV,
@@ -103,9 +113,14 @@ _NETWORK = (
 _to_close_in_children: weakref.WeakSet[Forked] = weakref.WeakSet()
 
 
+# By lock file and expiry: files of turns before, shared by all who lock the table in this process.
+_idle: dict[tuple[str, int], list[_OwnFile]] = {}
+
+
 def _close_in_child() -> None:
     for thing in list(_to_close_in_children):
         thing.after_fork()
+    _idle.clear()
 
 
 if hasattr(os, "register_at_fork"):
@@ -175,6 +190,10 @@ def _same_file(one: os.stat_result, other: os.stat_result) -> bool:
     return (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
 
 
+def _anybody_may_change(folder: os.stat_result) -> bool:
+    return bool(folder.st_mode & 0o002) and not folder.st_mode & stat.S_ISVTX
+
+
 class _PrivateFolder:
     """A descriptor of ``<folder>/.mainstem/locks``; follows no symbolic link below ``folder``."""
 
@@ -191,7 +210,7 @@ class _PrivateFolder:
         self._close = weakref.finalize(self, os.close, self.fd)
         self._close.atexit = False
         info = os.fstat(self.fd)
-        if info.st_mode & 0o002 and not info.st_mode & stat.S_ISVTX:
+        if _anybody_may_change(info):
             self.close()
             raise Unavailable(
                 f"{folder}/{'/'.join(PRIVATE_FOLDERS)}: anybody may replace files in this folder "
@@ -215,8 +234,20 @@ class _PrivateFolder:
     def close(self) -> None:
         self._close()
 
-    def displace(self, name: str, matches: Callable[[os.stat_result], bool]) -> bool:
+    def stands(self) -> bool:
+        """Whether the path still leads to this folder, and only we may change it."""
+        try:
+            there = os.stat(f"{self._folder}/{'/'.join(PRIVATE_FOLDERS)}", follow_symlinks=False)
+        except OSError:
+            return False
+        return _same_file(there, os.fstat(self.fd)) and not _anybody_may_change(there)
+
+    def displace(
+        self, name: str, matches: Callable[[os.stat_result], bool], *, keep: bool = False
+    ) -> bool:
         """Remove the lock file if it ``matches``: True if done, False if it is another one or gone.
+
+        ``keep``: it stays under the private ``name``.
 
         POSIX has no conditional removal, so the file is renamed aside first and checked again. If it turns
         out to be another file, it is linked back. Should a third process take the lock in between, the holder
@@ -234,6 +265,8 @@ class _PrivateFolder:
         matched = matches(os.stat(name, dir_fd=self.fd, follow_symlinks=False))
         if not matched:
             self._put_back(name)
+        elif keep:
+            return True
         with suppress(FileNotFoundError):
             os.unlink(name, dir_fd=self.fd)
         return matched
@@ -257,7 +290,7 @@ class _PrivateFolder:
     def sweep(self, names: list[str], now_ms: int, min_age_ms: float) -> None:
         """Remove private files whose processes are dead (their OS lock is free), unless brand-new."""
         for name in names[:_SWEEP_COUNT_MAX]:
-            if name.startswith((_WAIT, _GONE)):
+            if name.startswith((WAIT, _GONE, _IDLE)):
                 with suppress(OSError):
                     self._sweep_one(name, now_ms - min_age_ms)
 
@@ -273,9 +306,10 @@ class _PrivateFolder:
 class _OwnFile:
     """A file with our owner record and our OS lock on it, first under a private name."""
 
-    def __init__(self, private: _PrivateFolder, name: str, record: bytes) -> None:
+    def __init__(self, private: _PrivateFolder, name: str, unique: str, record: bytes) -> None:
         self.private = private
         self.name = name
+        self.unique = unique
         self.record = record
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | _NOFOLLOW | _CLOEXEC
         self.fd = os.open(name, flags, 0o444, dir_fd=private.fd)
@@ -302,6 +336,11 @@ class _OwnFile:
         os.utime(self.fd)
         return _mtime_ms(os.fstat(self.fd))
 
+    def take_name(self, name: str) -> None:
+        """Give it another private name."""
+        os.rename(self.name, name, src_dir_fd=self.private.fd, dst_dir_fd=self.private.fd)
+        self.name = name
+
     def intact(self) -> bool:
         return os.pread(self.fd, len(self.record) + 1, 0) == self.record
 
@@ -326,16 +365,29 @@ class FileLease:
     """The lock is ours until released or lost; only ``FileSystemLock.acquire`` creates leases."""
 
     def __init__(
-        self, file: _OwnFile, options: LockOptions, clock: Clock, refreshed_ms: float, gone: str
+        self,
+        file: _OwnFile,
+        options: LockOptions,
+        clock: Clock,
+        refreshed_ms: float,
+        idle: str,
+        take_back: Callable[[_OwnFile], None],
     ) -> None:
         self._file = file
         self._options = options
         self._clock = clock
         self._refreshed_ms = refreshed_ms
-        self._gone = gone
+        self._idle = idle
+        self._take_back = take_back
+        self._is_released = False
         self._lost: str | None = None
         self._pid = os.getpid()
         self._mutex = threading.Lock()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it was released, or its file was closed."""
+        return self._is_released or self._file.closed
 
     def check(self) -> None:
         """Raise ``LeaseLost`` unless the file is still our own, whole and refreshed in time."""
@@ -347,14 +399,15 @@ class FileLease:
             self._raise(self._lost)
 
     def release(self) -> None:
-        """Remove the lock file if it is still our own, and drop the OS lock; never raises."""
+        """Remove the lock file if it is still our own, and keep it for the next turn; never raises."""
         if self._pid != os.getpid():
             return
         with self._mutex:
-            if self._file.closed:
+            if self.is_over:
                 return
+            is_ours = False
             try:
-                self._file.private.displace(self._gone, self._file.matches)
+                is_ours = self._file.private.displace(self._idle, self._file.matches, keep=True)
             except OSError as error:
                 # Without its OS lock the file counts as a dead holder's: the next mainstem writer takes over.
                 _log.warning(
@@ -364,12 +417,19 @@ class FileLease:
                     error,
                 )
             finally:
-                self._file.close()
+                # After an interrupt it is called again. Then it must neither leave the OS lock held nor
+                # remove the file of another turn.
+                if is_ours and not self._lost:
+                    self._is_released = True
+                    self._file.name = self._idle
+                    self._take_back(self._file)
+                else:
+                    self._file.close()
 
     def refresh(self) -> None:
         """Called by the provider's periodic task: show the others that this holder is alive."""
         with self._mutex:
-            if self._file.closed or self._lost:
+            if self.is_over or self._lost:
                 return
             try:
                 self._lost = self._found_wrong()
@@ -383,7 +443,7 @@ class FileLease:
                 )
 
     def _found_wrong(self) -> str | None:
-        if self._file.closed:
+        if self.is_over:
             return "it was released already"
         path = self._file.private.lock_path
         try:
@@ -439,6 +499,7 @@ class FileSystemLock:
         self.identity = options.identity
         self.weaker = _weakness(options.folder)
         self.options = options
+        self._path = f"{options.folder}/{LOCK_NAME}"
         self.clock = clock
         self.random = random
         self.boot = boot_identity()
@@ -472,6 +533,24 @@ class FileSystemLock:
                 waiter.withdraw()
             raise
 
+    def idle_file(self) -> _OwnFile | None:
+        """A file of a turn before; None if there is none that may be used again."""
+        files = _idle.get((self._path, self.options.expire_ms), [])
+        while files:
+            try:
+                file = files.pop()
+            except IndexError:  # another thread took it
+                return None
+            if not file.closed and file.private.stands():
+                return file
+            file.close()
+        return None
+
+    def take_back(self, file: _OwnFile) -> None:
+        """Keep the file of a turn that is over, for any lock of this process on this path."""
+        _idle.setdefault((self._path, self.options.expire_ms), []).append(file)
+        _remove_idle(_IDLE_MAX)
+
     def _keep_refreshed(self, lease: FileLease) -> None:
         with self._mutex:
             self._leases.add(lease)
@@ -481,12 +560,36 @@ class FileSystemLock:
 
     def _refresh(self) -> None:
         with self._mutex:
-            leases = [lease for lease in self._leases if not lease._file.closed]
+            leases = [lease for lease in self._leases if not lease.is_over]
             if not leases and self._refresher is not None:
                 self._refresher.stop()
                 self._refresher = None
+        if not leases:  # whoever is idle keeps no file open
+            while (file := self.idle_file()) is not None:
+                _remove_file(file)
         for lease in leases:
             lease.refresh()
+
+
+def _remove_idle(most: int = 0) -> None:
+    """Remove files of turns before, until there are at most so many."""
+    while sum(map(len, list(_idle.values()))) > most:
+        with suppress(StopIteration, LookupError, RuntimeError):  # another thread is at it
+            key = next(iter(_idle))
+            files = _idle[key]
+            if not files:
+                _idle.pop(key, None)
+                continue
+            _remove_file(files.pop(0))
+
+
+def _remove_file(file: _OwnFile) -> None:
+    with suppress(OSError):
+        file.drop_name()
+    file.close()
+
+
+atexit.register(_remove_idle)
 
 
 class _Waiter:
@@ -496,10 +599,9 @@ class _Waiter:
         self.lock = lock
         self.options = lock.options
         self.clock = lock.clock
-        self.private = _PrivateFolder(self.options.folder, self.options.base)
-        self.path = self.private.lock_path
+        self.path = f"{self.options.folder}/{LOCK_NAME}"
         self.patience = Patience(self.options, self.clock, f"lock file {self.path}")
-        self.file = self._new_file()
+        self.file = self._queued() or self._new_file()
         self.ahead: list[str] = []
         self.free_since_ms: float | None = None
         self.removal_busy_since_ms: float | None = None
@@ -543,7 +645,8 @@ class _Waiter:
             self.free_since_ms = None
             return None
         self._look_at_queue()
-        if not self._look_at_lock():
+        # A file that is put in place only now makes the link fail.
+        if self.looked_at is not None and not self._look_at_lock():
             self.free_since_ms = None
             return None
         if self.ahead and not self._turn_was_missed():
@@ -584,7 +687,7 @@ class _Waiter:
             self.private.sweep(names, self.file.touch(), _SWEEP_AGE_MS)
         self.lock.passed.intersection_update(names)
         mine = self.file.name
-        queue = mine[: len(_WAIT) + 9]  # only waiters on this machine: one clock orders their names
+        queue = mine[: len(WAIT) + 9]  # only waiters on this machine: one clock orders their names
         self.ahead = [
             name
             for name in names
@@ -603,7 +706,37 @@ class _Waiter:
 
     # Taking the lock.
 
+    @property
+    def private(self) -> _PrivateFolder:
+        return self.file.private
+
+    def _place(self, unique: str) -> str:
+        """The name of our place in the queue."""
+        boot, began_us = self.lock.boot[:8], int(self.patience.started_ms * 1e3)
+        return f"{WAIT}{boot:_<8}-{began_us:018d}-{unique}".replace("/", "_")
+
+    def _queued(self) -> _OwnFile | None:
+        """The file of a turn before, in the queue; None if there is none."""
+        while (file := self.lock.idle_file()) is not None:
+            try:
+                file.take_name(self._place(file.unique))
+                return file
+            except OSError:  # swept while this process was stopped, say
+                file.close()
+            except BaseException:
+                file.close()
+                raise
+        return None
+
     def _new_file(self) -> _OwnFile:
+        private = _PrivateFolder(self.options.folder, self.options.base)
+        try:
+            return self._new_file_in(private)
+        except BaseException:
+            private.close()
+            raise
+
+    def _new_file_in(self, private: _PrivateFolder) -> _OwnFile:
         pid = os.getpid()
         for _ in range(_LINK_ATTEMPTS_MAX):
             unique = f"{pid}-{self.lock.random.getrandbits(64):016x}"
@@ -615,15 +748,14 @@ class _Waiter:
                 created_ms=max(self.clock.now_ms(), 0),
                 expire_ms=self.options.expire_ms,
             )
-            name = f"{_WAIT}{self.lock.boot[:8]:_<8}-{int(self.patience.started_ms * 1e3):018d}-{unique}"
             with suppress(FileExistsError, FileNotFoundError):
-                return _OwnFile(self.private, name.replace("/", "_"), record.encode())
+                return _OwnFile(private, self._place(unique), unique, record.encode())
         raise FileNotFoundError(errno.ENOENT, "the private lock folder vanishes again and again")
 
     def _link(self) -> FileLease | None:
         for _ in range(_LINK_ATTEMPTS_MAX):
             now = self.clock.monotonic_ms()
-            self.file.touch()
+            os.utime(self.file.fd)
             try:
                 os.link(
                     self.file.name, self.path, src_dir_fd=self.private.fd, follow_symlinks=False
@@ -642,7 +774,6 @@ class _Waiter:
             except FileNotFoundError:  # swept while this process was stopped, or no folder
                 os.stat(self.options.folder)
                 self.file.close()
-                self.private = _PrivateFolder(self.options.folder, self.options.base)
                 self.file = self._new_file()
                 continue
             return self._lease(now)
@@ -655,7 +786,10 @@ class _Waiter:
             return False
 
     def _lease(self, refreshed_ms: float) -> FileLease:
-        lease = FileLease(self.file, self.options, self.clock, refreshed_ms, self._gone_name())
+        idle = self._gone_name().replace(_GONE, _IDLE, 1)
+        lease = FileLease(
+            self.file, self.options, self.clock, refreshed_ms, idle, self.lock.take_back
+        )
         self.file.drop_name()
         return lease
 

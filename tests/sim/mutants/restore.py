@@ -8,7 +8,7 @@ from mainstem.publish.publisher import Publisher
 from mainstem.services import restore_plan, restoring
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.instant import WRITE_ACTIONS, Instant
-from mainstem.writers import transaction
+from mainstem.writers import commit_checks
 from tests.sim.mutants.mutant import Patch, nothing, seeded_bug
 from tests.sim.world import Faults
 
@@ -38,6 +38,6 @@ def no_live_writer_check() -> list[Patch]:
 @seeded_bug("a commit does not look for a pending restore", "restores", SLEEPING)
 def commit_beside_restore() -> list[Patch]:
     return [
-        patch.object(transaction, "being_restored", lambda storage, timeline: {}),
+        patch.object(commit_checks, "being_restored", lambda storage, timeline: {}),
         patch.object(Publisher, "_refuse_beside_restore", nothing),
     ]

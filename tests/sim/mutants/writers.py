@@ -9,7 +9,7 @@ from mainstem.errors import OutcomeUnknown
 from mainstem.publish.publisher import Publisher, Section
 from mainstem.storage import paths
 from mainstem.truetime.heartbeats import Heartbeats
-from mainstem.writers import rollback, transaction
+from mainstem.writers import commit_checks, rollback, transaction
 from mainstem.writers.append import BucketAppender, FileTokens
 from mainstem.writers.transaction import Transaction
 from tests.sim.mutants.mutant import FAILING, STOPPING, Patch, nothing, seeded_bug
@@ -22,7 +22,7 @@ def no_inflight_check() -> list[Patch]:
         if self._guard is None:
             return None
         earlier = self._ctx.guards.committed(self._guard, section.timeline)
-        return None if earlier is None else transaction.FoundCommitted(earlier)
+        return None if earlier is None else commit_checks.FoundCommitted(earlier)
 
     return [patch.object(Transaction, "_may_complete", may_complete)]
 

@@ -1,0 +1,177 @@
+"""The table that a stream is written to: opened, or made from the first rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from mainstem.api.create import create_table
+from mainstem.api.job_table import exists
+from mainstem.api.table import Table, open_table
+from mainstem.errors import Invalid, TableExists
+from mainstem.merge.rules import marks_deletes, merge_rules
+from mainstem.storage.backends import Place, location_of
+from mainstem.storage.store_options import split
+from mainstem.writers.fit_rows import delete_flags
+from mainstem.writers.outcome import Outcome
+from mainstem.writers.placed_rows import KeyTaken
+from mainstem.writers.staged_rows import in_turns
+from mainstem.writers.stream_positions import Positions, StreamPositions
+from mainstem.writers.transaction import Transaction
+
+_TAKEN_MAX = 10
+_TYPES = {
+    "string": pa.string(), "text": pa.string(), "varchar": pa.string(),
+    "int": pa.int32(), "integer": pa.int32(), "bigint": pa.int64(), "long": pa.int64(),
+    "float": pa.float32(), "real": pa.float32(), "double": pa.float64(),
+    "boolean": pa.bool_(), "bool": pa.bool_(), "binary": pa.binary(), "bytes": pa.binary(),
+    "date": pa.date32(), "timestamp": pa.timestamp("us", "UTC"), "timestamp_ntz": pa.timestamp("us"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class NewTable:
+    """How to make the table if there is none. ``schema``: its columns, None: those of the first rows."""
+
+    record_key: Sequence[str] = ()
+    ordering: Sequence[str] = ()
+    partition_by: Sequence[str] = ()
+    buckets: int | None = None
+    name: str | None = None
+    schema: pa.Schema | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    #: chooses the ordering columns among those of the first rows
+    ordering_of: Callable[[Sequence[str]], Sequence[str]] | None = None
+
+
+def parse_schema(text: str) -> pa.Schema:
+    """Columns as SQL writes them: ``id bigint, price decimal(10,2), at timestamp``. Raises ``Invalid``."""
+    fields = []
+    for part in re.split(r",(?![^(]*\))", text):
+        name, _, kind = part.strip().partition(" ")
+        kind = kind.strip().lower()
+        found = _TYPES.get(kind)
+        if (digits := re.fullmatch(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)", kind)) is not None:
+            found = pa.decimal128(int(digits[1]), int(digits[2]))
+        if not name or found is None:
+            types = ", ".join([*_TYPES, "decimal(P,S)"])
+            raise Invalid(f"column {part.strip()!r}: expected NAME TYPE, with one of {types}")
+        fields.append(pa.field(name, found))
+    return pa.schema(fields)
+
+
+class TargetTable:
+    """A table by its path, which may not exist yet."""
+
+    def __init__(self, path: Place, properties: Mapping[str, object], new: NewTable) -> None:
+        self._path, self._properties, self._new = path, dict(properties), new
+        of_store, _ = split({str(k): str(v) for k, v in self._properties.items()})
+        self._location = location_of(path, options=of_store)
+        self._table: Table | None = None
+
+    @property
+    def base(self) -> str:
+        """Base path."""
+        return self._location.base
+
+    @property
+    def table(self) -> Table | None:
+        """None as long as there is none."""
+        if self._table is None and exists(self._location):
+            table = open_table(self._path, self._properties)
+            raw = table.config
+            self._check("record key", self._new.record_key, raw.record_key)
+            self._check("ordering", self._new.ordering, raw.ordering)
+            fields = [name.partition(":")[0] for name in raw.partition_fields]
+            self._check("partitions", self._new.partition_by, fields)
+            self._table = table
+        return self._table
+
+    def _check(self, what: str, wanted: Sequence[str], found: Sequence[str]) -> None:
+        if wanted and list(wanted) != list(found):
+            raise Invalid(
+                f"{what} {','.join(wanted)!r} contradicts the table, which has {','.join(found)!r}; leave it"
+                " out",
+                table=self.base,
+            )
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The table's columns by now, or those that it is to be made with; None: nobody said."""
+        return self._new.schema if self.table is None else self.table.schema
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns of the record key."""
+        table = self.table
+        return tuple(self._new.record_key if table is None else table.config.record_key)
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Columns in which no row may have null."""
+        table = self.table
+        ordering = self._new.ordering if table is None else table.config.ordering
+        return (*self.key_columns, *ordering)
+
+    def positions(self, source: str) -> Positions:
+        """Where a stream stands in the table."""
+        table = self.table
+        return Positions() if table is None else table.opened.stream_positions(source)
+
+    def write(self, rows: pa.Table, guard: StreamPositions) -> Outcome:
+        """Upsert the rows and commit them with their offsets; without rows, the offsets alone."""
+        return self.write_parts(lambda: iter([rows] if rows.num_rows else []), rows.schema, guard, whole=True)
+
+    def write_parts(
+        self,
+        rows: Callable[[], Iterator[pa.Table]],
+        schema: pa.Schema,
+        guard: StreamPositions,
+        *,
+        whole: bool = False,
+    ) -> Outcome:
+        """Upsert the tables that ``rows()`` gives, one after another, in one commit. ``schema``: that of the
+        first one; ``whole``: there is one at most. ``rows`` may be called again."""
+        table = self.table or self._made(schema)
+        deletes = marks_deletes(merge_rules(table.config.raw), schema.names)
+        for left in range(_TAKEN_MAX, -1, -1):
+            try:
+                with table.begin("upsert", guard=guard, at_once=whole and not deletes) as txn:
+                    for batch in () if txn.already_committed else rows():
+                        for part in self._in_turns(txn, batch) if deletes else [batch]:
+                            txn.write(part)
+                    return txn.commit()
+            except KeyTaken:  # on a table without buckets others placed its keys at the last moment
+                if not left:
+                    raise
+        raise AssertionError
+
+    @staticmethod
+    def _in_turns(txn: Transaction, rows: pa.Table) -> Iterator[pa.Table]:
+        """The rows in parts: within one, deletes come last, and a row may follow its key's deletion."""
+        spec = txn.task_spec()
+        return (part for part, _ in in_turns(spec, rows, delete_flags(rows, spec)))
+
+    def _made(self, rows: pa.Schema) -> Table:
+        new = self._new
+        if not new.record_key:
+            raise Invalid(
+                f"there is no table at {self.base}; to make one, say which columns are its record key"
+                " (--record-key), and --ordering, --partition-by and --buckets as needed",
+                table=self.base,
+            )
+        schema = pa.unify_schemas([new.schema, rows]) if new.schema is not None else rows
+        ordering = new.ordering if new.ordering_of is None else new.ordering_of(schema.names)
+        given = {**self._properties, **new.properties}
+        with suppress(TableExists):  # another process made it
+            create_table(
+                self._path, schema, record_key=new.record_key, ordering=ordering,
+                partition_by=new.partition_by, buckets=new.buckets, name=new.name, properties=given,
+            )  # fmt: skip
+        table = self.table
+        assert table is not None
+        return table

@@ -1,0 +1,146 @@
+"""Goal: each file of a folder is in the table once, whoever takes it and however often it is looked at.
+
+Method: real files and tables; two processes are two calls, one of which is held up at its commit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+import pyarrow as pa
+import pyarrow.csv as pv
+import pyarrow.parquet as pq
+import pytest
+
+import mainstem
+from mainstem.cli.main import main
+from mainstem.errors import Invalid
+
+SCHEMA = "id bigint, city string"
+
+
+def put(folder, name, rows, form="json"):
+    folder.mkdir(exist_ok=True)
+    hidden = folder / f".{name}"
+    if form == "json":
+        hidden.write_text("".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in rows))
+    elif form == "csv":
+        pv.write_csv(pa.Table.from_pylist(rows), hidden)
+    else:
+        pq.write_table(pa.Table.from_pylist(rows), hidden)
+    hidden.rename(folder / name)
+
+
+def cities(*numbers, city="a"):
+    return [{"id": n, "city": city} for n in numbers]
+
+
+def take(folder, table, pattern="*", **options):
+    given = {"record_key": "id", "buckets": 1, "schema": SCHEMA, "once": True, **options}
+    return mainstem.ingest(table, files=f"{folder}/{pattern}", **given)
+
+
+def content(table):
+    found = mainstem.open_table(table).scan(columns=["id", "city"]).to_arrow()
+    return dict(zip(found["id"].to_pylist(), found["city"].to_pylist(), strict=True))
+
+
+@pytest.mark.supports("Writing", "files of a folder, each once")
+def test_files_of_every_kind_are_taken_once(tmp_path):
+    folder, table = tmp_path / "in", tmp_path / "t"
+    put(folder, "1.json", cities(1, 2))
+    put(folder, "2.csv", cities(3, 4), "csv")
+    put(folder, "3.parquet", cities(5, 6), "parquet")
+    (folder / "_later.json").write_text("not yet")
+    assert take(folder, table) == 6
+    assert take(folder, table) == 0
+    put(folder, "0.jsonl", cities(2, 7, city="b"))
+    os.utime(folder / "0.jsonl", (1, 1))  # older than all: it is taken by its name
+    assert take(folder, table) == 2
+    assert content(table) == {1: "a", 2: "b", 3: "a", 4: "a", 5: "a", 6: "a", 7: "b"}
+
+
+def test_a_file_that_grew_is_refused_and_one_that_came_back_is_taken_again(tmp_path):
+    folder, table = tmp_path / "in", tmp_path / "t"
+    put(folder, "1.json", cities(1))
+    put(folder, "2.json", cities(2))
+    take(folder, table)
+    put(folder, "1.json", cities(1, 3))
+    with pytest.raises(Invalid, match="taken once"):
+        take(folder, table)
+    (folder / "1.json").unlink()
+    put(folder, "3.json", cities(4))
+    assert take(folder, table) == 1  # forgets the one that is gone
+    put(folder, "1.json", cities(1, 3))
+    assert take(folder, table) == 2
+    assert sorted(content(table)) == [1, 2, 3, 4]
+
+
+def test_a_bad_line_ends_it_or_is_kept_with_file_and_line(tmp_path):
+    folder, table = tmp_path / "in", tmp_path / "t"
+    put(folder, "1.json", [*cities(1), "", '{"id": ', *cities(2), {"city": "x"}])
+    put(folder, "2.parquet", [], "json")
+    with pytest.raises(Invalid, match=r"1\.json, line 3: "):
+        take(folder, table)
+    assert not table.exists()
+    assert take(folder, table, on_error="dead-letter") == 2
+    assert content(table) == {1: "a", 2: "a"}
+    dead = mainstem.open_table(f"{table}_dead_letters").scan().to_arrow().to_pylist()
+    found = sorted((row["partition"], row["offset"]) for row in dead)
+    assert found == [("1.json", 2), ("1.json", 4), ("2.parquet", -1)]
+    assert take(folder, table, on_error="dead-letter") == 0
+
+
+def test_commits_hold_as_many_files_as_their_bytes_allow(tmp_path):
+    folder, table = tmp_path / "in", tmp_path / "t"
+    for n in range(4):
+        put(folder, f"{n}.json", cities(n))
+    told = []
+    take(folder, table, bytes=50, on_progress=told.append)
+    assert [len(progress.positions) for progress in told] == [2, 2]
+    assert sorted(content(table)) == [0, 1, 2, 3] and told[-1].behind == 0
+
+
+def test_of_two_processes_one_takes_a_file(tmp_path, monkeypatch):
+    folder, table = tmp_path / "in", tmp_path / "t"
+    put(folder, "1.json", cities(1))
+    take(folder, table)
+    put(folder, "2.json", cities(2))
+    from mainstem.ingestion.target_table import TargetTable
+
+    write, told = TargetTable.write_parts, []
+
+    def late(self, *arguments, **more):
+        monkeypatch.setattr(TargetTable, "write_parts", write)
+        assert take(folder, table) == 1
+        return write(self, *arguments, **more)
+
+    monkeypatch.setattr(TargetTable, "write_parts", late)
+    assert take(folder, table, on_progress=told.append) == 0 and not told
+    assert content(table) == {1: "a", 2: "a"}
+
+
+def test_the_command_takes_files_and_tells_what_it_did(tmp_path, capsys):
+    put(tmp_path / "in", "1.json", cities(1, 2))
+    arguments = ["ingest", str(tmp_path / "t"), "--files", f"{tmp_path}/in/*.json", "--record-key", "id",
+                 "--buckets", "1", "--once", "--json"]  # fmt: skip
+    assert main(arguments) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["rows"] == 2 and said["behind"] == 0
+    assert main([*arguments[:2], "--once"]) == 1
+    assert "--kafka, --topic" in capsys.readouterr().err
+
+
+def test_it_goes_on_until_it_is_told_to_stop(tmp_path):
+    folder, table, began = tmp_path / "in", tmp_path / "t", time.monotonic()
+    put(folder, "1.json", cities(1))
+
+    def stopping():
+        if table.exists() and not (folder / "2.json").exists():
+            put(folder, "2.json", cities(2))
+        return time.monotonic() > began + 30 or (table.exists() and len(told) == 2)
+
+    told = []
+    assert take(folder, table, once=False, every_s=0.1, stopping=stopping, on_progress=told.append) == 2
