@@ -164,9 +164,12 @@ def _placed(path: Path, commits: int = 1, **more: object) -> mainstem.Table:
 def _scattered(path: Path, *, planned: bool = False, **more: object) -> mainstem.Table:
     """A table without buckets, with two file groups in one partition, one of them with a log file."""
     table = _placed(path, 0, **more)
-    table.upsert(rows("old0-", 1, "02"))
-    table.upsert(rows("old1-", 2, "46"))
-    table.upsert(rows("old2-", 3, "2"))
+    # New keys would go into the first file group.
+    properties = {**crash_worker.PROPERTIES, "hoodie.parquet.small.file.limit": "0"}
+    apart = mainstem.open_table(place(path), properties=properties)
+    apart.upsert(rows("old0-", 1, "02"))
+    apart.upsert(rows("old1-", 2, "46"))
+    apart.upsert(rows("old2-", 3, "2"))
     if planned:
         assert table.schedule_clustering()
     return table
