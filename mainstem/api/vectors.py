@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
 
     from mainstem.api.opened_table import OpenedTable
+    from mainstem.vectors.search.index_coverage import Coverage
     from mainstem.vectors.search.explanation import SearchExplanation
     from mainstem.vectors.search.searching import Searcher
 
@@ -84,6 +85,16 @@ class Vectors:
         finds."""
         how = {"filter": filter, "as_of": as_of, "exact": exact, "clusters": clusters}
         return self._found(column, vectors, k, metric, ef, columns=[], **how)[1]
+
+    def coverage(self, name: str) -> Coverage:
+        """How much of the table the newest version of the index with this SQL name covers as it is now: its
+        file slices, counted by what a search does with them. Reads no vector. Raises ``Invalid`` if no vector
+        index has the name."""
+        from mainstem.vectors.search.index_coverage import coverage
+
+        opened = self._opened
+        with naming(opened.path, "the index cannot be looked at", "try again"):
+            return coverage(opened.seams.storage, name, damaged=opened.damaged, use=opened.use)
 
     def _found(
         self, column: str, vectors: Any, k: int, metric: str | None, ef: int | None, **how: Any

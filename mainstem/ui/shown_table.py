@@ -11,6 +11,7 @@ import mainstem
 from mainstem.api.table import Table
 from mainstem.errors import CorruptTable, Invalid, MainstemError, Unavailable, Unsupported
 from mainstem.forks import Mutex
+from mainstem.indexing.status import Index
 from mainstem.options.reading import DAMAGED
 from mainstem.options.tables import LOCAL_ZONE
 from mainstem.storage.backends import reopens
@@ -121,11 +122,21 @@ class ShownTable:
             {
                 "name": one.name, "kind": one.kind, "columns": list(one.columns), "function": one.function,
                 "state": one.state, "options": dict(one.options), "action": one.action,
-                "partition": one.partition,
+                "partition": one.partition, "coverage": self._coverage(table, one),
             }
             for one in table.indexes()
         ]  # fmt: skip
         return {"indexes": told}
+
+    @staticmethod
+    def _coverage(table: Table, index: Index) -> Answer | None:
+        """Of a vector index what it covers; every other index that is ready covers all, commit by commit."""
+        if index.kind != "vector":
+            return None
+        try:
+            return table.vectors.coverage(index.name).to_dict()
+        except MainstemError:  # dropped since, or damaged: the doctor tells
+            return None
 
     def properties(self) -> Answer:
         """``hoodie.properties``, explained."""

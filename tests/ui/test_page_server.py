@@ -189,6 +189,17 @@ def test_slices_and_their_debts_are_those_of_the_file_system_view(path: str) -> 
     open_one.abort()
 
 
+def test_of_a_vector_index_is_told_how_much_it_covers(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("v", pa.list_(pa.float32(), 2))])
+    table = mainstem.create_table(tmp_path / "vectors", schema, record_key="id", ordering="ts", buckets=1)
+    table.upsert({"id": ["a"], "ts": [1], "v": [[1.0, 2.0]]})
+    table.create_index("vector", ["v"], name="nearest")
+    with served(tmp_path / "vectors") as ask:
+        (one,) = [i for i in ask(f"{ask.table('vectors')}/indexes")["indexes"] if i["name"] == "nearest"]
+    assert one["coverage"] == table.vectors.coverage("nearest").to_dict()
+    assert (one["coverage"]["rows"], one["coverage"]["share"]) == (1, 1)
+
+
 def test_a_key_is_explained_as_explain_row_does_and_the_rest_agrees_too(ask: Asking, made: Path) -> None:
     where, table = ask.table("trips"), mainstem.open_table(made)
     told = ask(f"{where}/explain", key="k3")
@@ -197,6 +208,7 @@ def test_a_key_is_explained_as_explain_row_does_and_the_rest_agrees_too(ask: Ask
     assert ask(f"{where}/explain", key="nobody")["found"] is False
     indexes = ask(f"{where}/indexes")["indexes"]
     assert [(one["name"], one["state"]) for one in indexes] == [(i.name, i.state) for i in table.indexes()]
+    assert not any(one["coverage"] for one in indexes)
     assert [f["check"] for f in ask(f"{where}/doctor")["findings"]] == [f.check for f in table.doctor()]
     properties = {one["key"]: one["value"] for one in ask(f"{where}/properties")["properties"]}
     assert properties == table.properties

@@ -83,3 +83,18 @@ def test_a_damaged_file_of_an_index_is_told_and_the_row_is_too(table, tmp_path) 
     told = table.explain_row("b")
     assert told.rows.num_rows == 1 and not told.indexes
     assert "checksum does not fit" in str(told)
+
+
+def test_how_much_an_index_covers_is_told_without_its_vectors(table) -> None:
+    assert table.vectors.coverage("nearest").share == 1
+    for number, key in enumerate(("d", "e")):
+        table.upsert(row(key, 2, vector(number + 20)))
+    told = table.vectors.coverage("nearest")
+    assert (told.version, told.rows, told.share) == (1, 3, 0) and told.slices == {"log files added": 1}
+    table.compact()
+    assert table.vectors.coverage("nearest").slices == {"compared": 1}
+    table.refresh_index("nearest")
+    told = table.vectors.coverage("nearest")
+    assert (told.version, told.rows, told.slices) == (2, 5, {"unchanged": 1})
+    with pytest.raises(mainstem.Invalid, match="no vector index is called 'other'"):
+        table.vectors.coverage("other")

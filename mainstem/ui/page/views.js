@@ -370,14 +370,21 @@ const drafts = new Map();
 
 // -- indexes, streams, properties, doctor -------------------------------------------------------------
 
+function covers(one) {
+  if (!one.coverage) return one.state === "ready" && one.kind !== "vector" ? "every commit" : "nothing yet";
+  const { share, rows, slices } = one.coverage;
+  const changed = Object.entries(slices).filter(([kind]) => kind !== "unchanged").map(([kind, count]) => `${count} ${kind}`);
+  return h("span", { title: changed.join(", ") || "all file slices are as the index has them" }, `${Math.floor(share * 100)} % of file slices, ${rows.toLocaleString("en")} vectors`);
+}
+
 export async function indexes({ table: id, place }) {
   const [told, doctor] = await Promise.all([ask(`tables/${id}/indexes`), ask(`tables/${id}/doctor`).catch(() => ({ findings: [] }))]);
   const about = doctor.findings.filter((one) => one.check.startsWith("index") || one.check.startsWith("metadata"));
   const out = new Set(about.filter((one) => one.check !== "index").map((one) => one.evidence.index));
   fill(place, panel(heading("Indexes", h("span", { class: "end muted small" }, plural(told.indexes.length, "index").replace("indexs", "indexes"))),
-    table(["Name", "Kind", "On", "State", "Queries", "Options"], told.indexes.map((one) => [
+    table(["Name", "Kind", "On", "State", "Covers", "Queries", "Options"], told.indexes.map((one) => [
       name(one.name), one.function && one.function !== one.kind ? `${one.kind} of ${shown(one.function)}` : shown(one.kind), one.columns.length ? one.columns.map((c, n) => [n ? ", " : "", name(c)]) : h("span", { class: "muted" }, one.kind === "files" ? "all files" : "all keys"),
-      badge(one.state, one.state === "ready" ? "good" : "warning"), one.state !== "ready" ? "not yet" : out.has(one.name) ? h("span", { class: "warn" }, "leave it out") : "use it",
+      badge(one.state, one.state === "ready" ? "good" : "warning"), covers(one), one.state !== "ready" ? "not yet" : out.has(one.name) ? h("span", { class: "warn" }, "leave it out") : "use it",
       code(short(Object.entries(one.options).map(([k, v]) => `${k}=${v}`).join(" "), 300), "long")]), "The table has no index: queries skip files by partitions and buckets alone.")),
     about.length ? panel(heading("Findings"), about.map(finding)) : null);
 }
