@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
 
     from mainstem.api.opened_table import OpenedTable
-    from mainstem.vectors.search.index_coverage import Coverage
     from mainstem.vectors.search.explanation import SearchExplanation
+    from mainstem.vectors.search.index_coverage import Coverage
     from mainstem.vectors.search.searching import Searcher
 
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, TextIO
 
+from mainstem.cli.progress_shown import bar_of_terminal
 from mainstem.cli.rounds import seconds
 from mainstem.cli.row_output import plain, print_json
 
@@ -76,9 +77,13 @@ def add_ingest_command(add: Callable[[str, Callable[..., None], str], argparse.A
 def _ingest(options: argparse.Namespace, out: TextIO) -> None:
     from mainstem.ingestion.run import ingest
 
+    bar = None if options.json or not out.isatty() else bar_of_terminal()
+
     def tell(progress: IngestProgress) -> None:
         if options.json:
             print_json([{**asdict(progress), "behind": progress.behind}], out)
+        elif bar is not None and not progress.dead_letters:
+            bar(f"{progress.source}, rows", progress.total_rows, progress.total_rows + progress.behind)
         else:
             out.write(plain(progress.describe()) + "\n")
         out.flush()

@@ -17,16 +17,18 @@ _BAR_AFTER_S = 1.0  # shorter work shows no bar
 
 def shown_progress(table: Table) -> Progress:
     """What tells a person how far one command's work is."""
-    bar = _bar_class() if sys.stderr.isatty() else None
-    return ProgressLine(table) if bar is None else ProgressBar(bar)
+    return bar_of_terminal() or ProgressLine(table)
 
 
-def _bar_class() -> Any:
+def bar_of_terminal() -> ProgressBar | None:
+    """A bar, if standard error is a terminal and tqdm is there."""
+    if not sys.stderr.isatty():
+        return None
     try:
         from tqdm import tqdm
     except ImportError:
         return None
-    return tqdm
+    return ProgressBar(tqdm)
 
 
 class ProgressLine:

@@ -27,7 +27,10 @@ _GAUGES = {
         "Instants that are not completed.", (*_TABLE, "mainstem_action", "mainstem_alive"),
     ),
     "mainstem_table_oldest_pending_age_seconds": ("Age of the oldest of them.", _TABLE),
-    "mainstem_table_due": ("Work of table services that is due.", (*_TABLE, "mainstem_work")),
+    "mainstem_table_due": (
+        "Work of table services that is due: commits or instants that wait, or 1.",
+        (*_TABLE, "mainstem_work"),
+    ),
     "mainstem_writer_commit_rate": ("Commits per second within the window.", _WRITER),
     "mainstem_writer_row_rate": ("Rows per second within the window.", _WRITER),
     "mainstem_writer_byte_rate": ("Bytes per second within the window.", _WRITER),
@@ -121,7 +124,8 @@ def _add(found: dict[str, Any], path: str, seen: Activity) -> None:
     oldest = max((one.since_s for one in seen.pending), default=0.0)
     found["mainstem_table_oldest_pending_age_seconds"].add_metric([path], oldest)
     for finding in seen.due:
-        found["mainstem_table_due"].add_metric([path, finding.check], 1)
+        much = [value for value in finding.evidence.values() if isinstance(value, int)]
+        found["mainstem_table_due"].add_metric([path, finding.check], much[0] if much else 1)
     for writer in seen.writers:
         labels, window = [path, writer.writer, writer.action], seen.window_s
         found["mainstem_writer_commit_rate"].add_metric(labels, writer.commits / window)

@@ -25,6 +25,7 @@ from mainstem.ingestion.target_table import NewTable, TargetTable, parse_schema
 from mainstem.merge.rules import DELETED_COLUMN
 from mainstem.options.tables import DELETE_FIELD, DELETE_MARKER
 from mainstem.storage.backends import Place
+from mainstem.telemetry import steps
 from mainstem.writers.transaction_schema import fills_missing
 
 JSON, AVRO, PROTOBUF = "json", "avro", "protobuf"
@@ -109,10 +110,17 @@ def ingest(
     if on_error == DEAD_LETTER:
         dead = DeadLetters(dead_letters or f"{target.base}_dead_letters", stream, properties or {})
     pace = Pace(every_s, rows, bytes, tries=10 if once else None)
+
+    def told(progress: IngestProgress) -> None:
+        steps.counted("ingest.rows", progress.rows, "{row}", target.base, source=stream)
+        steps.counted("ingest.dead_letters", progress.dead_letters, "{record}", target.base, source=stream)
+        steps.stands_at("ingest.lag", progress.behind, "{record}", target.base, source=stream)
+        on_progress(progress)
+
     if files is not None:
         if form != JSON or append_offsets:
             raise Invalid("files: their names tell their formats, and they have no offsets; leave these out")
-        folder = FolderIngester(target, files, source=stream, dead=dead, pace=pace, on_progress=on_progress)
+        folder = FolderIngester(target, files, source=stream, dead=dead, pace=pace, on_progress=told)
         return folder.run(stopping, once=once)
     assert kafka is not None and topic is not None
     made = functools.partial(
@@ -121,7 +129,7 @@ def ingest(
     )  # fmt: skip
     ingester = Ingester(
         target, _decoder(form, target, registry, properties or {}), made, source=stream, dead=dead, pace=pace,
-        append_offsets=append_offsets, anew=on_lost == EARLIEST, on_progress=on_progress,
+        append_offsets=append_offsets, anew=on_lost == EARLIEST, on_progress=told,
     )  # fmt: skip
     return ingester.run(stopping, once=once)
 

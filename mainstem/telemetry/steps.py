@@ -43,6 +43,9 @@ _SAYS = {
     "commit.bytes": "Bytes of their files.",
     "commit.files": "Their files.",
     "commit.attempts": "How often commits asked for the lock.",
+    "ingest.rows": "Rows that an ingestion committed.",
+    "ingest.dead_letters": "Records that became no rows, and were kept apart.",
+    "ingest.lag": "Records that wait in the partitions that this process reads, after its newest commit.",
     "rollbacks": "Instants of dead or given up work that this process took back.",
 }
 _instruments: dict[str, Any] = {}
@@ -147,6 +150,17 @@ def counted(name: str, amount: int, unit: str, table: str = "", **attributes: st
     if instrument is None:
         instrument = _instruments.setdefault(key, _meter().create_counter(key, unit, _SAYS[name]))
     instrument.add(amount, _named(table, attributes))
+
+
+def stands_at(name: str, value: int, unit: str, table: str = "", **attributes: str) -> None:
+    """Say where the gauge ``mainstem.<name>`` stands."""
+    if _METRICS not in sys.modules:
+        return
+    key = f"{_NAME}.{name}"
+    instrument = _instruments.get(key)
+    if instrument is None:
+        instrument = _instruments.setdefault(key, _meter().create_gauge(key, unit, _SAYS[name]))
+    instrument.set(value, _named(table, attributes))
 
 
 def here() -> str:

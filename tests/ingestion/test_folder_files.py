@@ -5,6 +5,7 @@ Method: real files and tables; two processes are two calls, one of which is held
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import time
@@ -144,3 +145,18 @@ def test_it_goes_on_until_it_is_told_to_stop(tmp_path):
 
     told = []
     assert take(folder, table, once=False, every_s=0.1, stopping=stopping, on_progress=told.append) == 2
+
+
+def test_a_terminal_is_shown_a_bar_of_rows_instead_of_lines(tmp_path, monkeypatch):
+    told: list[tuple[str, int, int]] = []
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    put(tmp_path / "in", "a.json", cities(1, 2))
+    monkeypatch.setattr("mainstem.cli.ingest.bar_of_terminal", lambda: lambda *step: told.append(step))
+    monkeypatch.setattr("sys.stdout", out := Terminal())
+    arguments = ["--files", f"{tmp_path}/in/*", "--record-key", "id", "--ordering", "id", "--once"]
+    assert main(["ingest", str(tmp_path / "t"), *arguments]) == 0
+    assert told[-1][1:] == (2, 2) and out.getvalue() == ""
