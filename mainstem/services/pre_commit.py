@@ -28,6 +28,8 @@ from mainstem.options.writing import (
 from mainstem.readers.planning.table_state import TableState
 from mainstem.readers.queries.scan_plan import Planned, ScanPlan
 from mainstem.readers.queries.snapshot import make_split, read_spec
+from mainstem.readers.rows.slice_query import ReadSpec
+from mainstem.readers.rows.split import Split
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.commit_metadata import WriteStat
@@ -142,6 +144,7 @@ class _Views:
     def __init__(self, state: TableState, spec: WriteSpec, stats: Sequence[WriteStat]) -> None:
         self._state, self._spec, self._stats = state, spec, stats
         self._connection: Any = None
+        self._unshown = {stat.path: stat.stored_at for stat in stats if stat.unshown}
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         """The result of a query; its failure is a ``ValidationFailed``."""
@@ -169,7 +172,7 @@ class _Views:
         def query(columns: Sequence[str] | None, filter: Any) -> ScanPlan:
             def plan() -> Planned:
                 spec = read_spec(state, columns, filter, None, "error", with_columns_of=text)
-                return Planned(spec, [make_split(slice_, spec, state.config) for slice_ in slices])
+                return Planned(spec, [self._split(slice_, spec) for slice_ in slices])
 
             def refined(fewer: Sequence[str] | None, more: Any) -> ScanPlan:
                 both = filter if more is None else more if filter is None else filter & more
@@ -178,6 +181,12 @@ class _Views:
             return ScanPlan(state.storage, plan, refined=refined)
 
         return query(None, None)
+
+    def _split(self, slice_: FileSlice, spec: ReadSpec) -> Split:
+        split = make_split(slice_, spec, self._state.config)
+        if split.base_file in self._unshown:  # it gets its name when it is published
+            return replace(split, base_file=self._unshown[split.base_file])
+        return split
 
     def _before(self) -> Iterator[FileSlice]:
         """Partition by partition what a query reads now."""

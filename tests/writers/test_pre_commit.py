@@ -74,6 +74,24 @@ def test_the_table_is_the_partitions_that_the_commit_changes_with_its_rows_merge
     assert ids(path) == ["x", "y"]
 
 
+@pytest.mark.parametrize("exclusive", ["true", "false"])
+def test_base_files_are_checked_before_they_have_their_names(tmp_path, exclusive) -> None:
+    made = mainstem.create_table(
+        tmp_path / "t", SCHEMA, record_key="id", ordering="ts", partition_by="city", buckets=2,
+        properties={"hoodie.mainstem.exclusive": exclusive},
+    )  # fmt: skip
+    made.upsert(rows("abc"))
+    told = value("select string_agg(id, ' ' order by id) from <TABLE_NAME>#y z")
+    table = mainstem.open_table(made.path, properties=told)
+    table.insert_overwrite(rows("yz"))
+    table.bulk_insert(rows("yz", city="rome"))
+    for write in (table.insert_overwrite, lambda some: table.bulk_insert(some | {"city": ["bern"]})):
+        with pytest.raises(ValidationFailed, match="expected 'y z', found 'x'"):
+            write(rows("x"))
+    assert ids(made.path) == ["y", "y", "z", "z"]
+    assert not [i for i in made.timeline() if not i.is_completed]
+
+
 def test_a_result_must_stay_or_must_change(path) -> None:
     query = f"{OPTION}.equality.sql.queries"
     same = mainstem.open_table(path, properties=SAME | {query: "select id from <TABLE_NAME>"})
