@@ -3,7 +3,8 @@
 DuckDB's own bounds do not reach into every function: ``repeat('a', 2000000000)`` takes gigabytes, and minutes
 in which no interrupt is heard. Killing the process is heard always.
 
-    python -m mainstem.ui.query_process     is such a process: a pickle comes in, a pickle goes out
+Such a process gets a pickle and gives one. It imports nothing from the folder in which the server was
+started, which may be one of tables that others made.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+import mainstem
 from mainstem.errors import Invalid, MainstemError, Unavailable
 from mainstem.limits import MIB
 from mainstem.storage.location import Location
@@ -25,6 +28,12 @@ from mainstem.ui.row_query import too_late
 MEMORY_BYTES = 1536 * MIB
 # Time to begin, on a busy machine; the query's own time begins after that.
 _START_S = 30.0
+# Where this package lies is looked at last: it need not be installed.
+_ROOT = str(Path(mainstem.__file__).parents[1])
+_BEGIN = (
+    "import sys; sys.path.append(sys.argv[1]);"
+    " from mainstem.ui.query_process import main; sys.exit(main(sys.argv[2:]))"
+)
 
 
 def query_in_process(
@@ -34,7 +43,7 @@ def query_in_process(
     asked = pickle.dumps((location, dict(given), sql, rows, seconds))
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "mainstem.ui.query_process", str(MEMORY_BYTES)],
+            [sys.executable, "-P", "-c", _BEGIN, _ROOT, str(MEMORY_BYTES)],
             input=asked, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=seconds + _START_S,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
@@ -75,7 +84,6 @@ def main(arguments: list[str]) -> int:
     import os
     import threading
 
-    import mainstem
     from mainstem.ui.row_query import run_query
 
     location, given, sql, rows, seconds = pickle.load(sys.stdin.buffer)
@@ -97,7 +105,3 @@ def main(arguments: list[str]) -> int:
     sys.stdout.buffer.write(pickle.dumps(found))
     sys.stdout.flush()
     os._exit(0)  # threads of a query that was ended are not waited for
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

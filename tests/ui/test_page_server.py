@@ -271,6 +271,8 @@ def test_a_query_gives_rows_and_what_its_plan_skipped(ask: Asking) -> None:
         ("select 1; select 2", "2 statements"),
         ("set threads = 9", "SET is no SELECT"),
         ("copy t to '/tmp/mainstem-ui-x.csv'", "COPY"),
+        ("explain analyze copy t to '.tmp/x.csv'", "COPY is no SELECT"),  # it would do it
+        ("explain (format json) drop view t", "DROP is no SELECT"),
         ("attach '/tmp/mainstem-ui-x.db'", "ATTACH"),
         ("select * from read_csv('/etc/passwd')", "disabled"),
         ("select * from glob('/*')", "disabled"),
@@ -284,6 +286,26 @@ def test_a_query_gives_rows_and_what_its_plan_skipped(ask: Asking) -> None:
 def test_a_query_does_nothing_but_select_from_the_table(made: Path, sql: str, said: str) -> None:
     with pytest.raises(Invalid, match=re.escape(said)):
         run_query(mainstem.open_table(made), sql, 10, 20.0)
+
+
+def test_a_query_is_explained(made: Path) -> None:
+    told = run_query(mainstem.open_table(made), "EXPLAIN ANALYZE select id from t", 10, 20.0)
+    assert "SCAN" in told["rows"][0][1]
+
+
+def test_a_query_reaches_nothing_of_the_folder_in_which_the_server_was_started(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".tmp").mkdir()  # where DuckDB would put rows that have no room, and read them
+    (tmp_path / ".tmp" / "x.txt").write_text("secret")
+    (tmp_path / "duckdb.py").write_text("raise SystemExit('imported from there')")
+    monkeypatch.chdir(tmp_path)
+    with served(path) as ask:
+        where = f"{ask.table('trips')}/query"
+        assert ask(where, sql="select count(*) from t")["rows"] == [[8]]
+        for name in (".tmp/x.txt", tmp_path / ".tmp" / "x.txt"):
+            told = ask(where, 400, sql=f"select * from read_text('{name}')")
+            assert "disabled" in told["error"]["message"]
 
 
 def test_a_wrong_query_is_told_by_its_process(ask: Asking) -> None:
