@@ -28,6 +28,10 @@ class Watched(Protocol):
     def operation(self) -> str:
         """As given to ``begin``."""
 
+    @property
+    def instant(self) -> str:
+        """Its requested time."""
+
 
 Self = TypeVar("Self", bound=Watched)
 
@@ -46,7 +50,9 @@ def watched(
                 result = method(txn, *given, **named)
                 if isinstance(result, Outcome):
                     step.tell(instant=result.instant, status=result.status, rows=result.rows)
-                    _count(result, txn.table, txn.operation)
+                    # A later transaction that committed in place of this one has counted itself.
+                    if result.status != COMMITTED or result.instant == txn.instant:
+                        _count(result, txn.table, txn.operation)
                 return result
 
         return call
