@@ -21,7 +21,7 @@ pl = pytest.importorskip("polars")
 SCHEMA = pa.schema([
     ("id", pa.string()), ("ts", pa.int64()), ("n", pa.int32()), ("f", pa.float64()), ("s", pa.string()),
     ("d", pa.date32()), ("b", pa.bool_()), ("t", pa.timestamp("us", "UTC")), ("m", pa.decimal128(9, 2)),
-    ("l", pa.list_(pa.int64())),
+    ("l", pa.list_(pa.int64())), ("r", pa.float32()),
 ])  # fmt: skip
 
 
@@ -40,6 +40,7 @@ def some_rows(count: int) -> pa.Table:
         "b": [one(True, False) for _ in range(count)],
         "t": [one(datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)) for _ in range(count)],
         "m": [one(1, 2) for _ in range(count)], "l": [one([1], [1, 2]) for _ in range(count)],
+        "r": [one(0.1, 0.5, 3.3) for _ in range(count)],
     }  # fmt: skip
     return pa.table(columns, SCHEMA)
 
@@ -57,6 +58,7 @@ def leaf(rng: random.Random) -> pl.Expr:
     name, values = rng.choice([
         ("n", [0, 1, 2.5, -1]), ("f", [0.0, 1.5, float("nan"), 2]), ("s", ["", "a", "zz"]), ("d", [day]),
         ("b", [True]), ("t", [datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)]), ("m", [1]),
+        ("r", [0.1, 3.3]),
     ])  # fmt: skip
     column, value = pl.col(name), pl.lit(rng.choice(values))
     made = [
