@@ -30,6 +30,7 @@ from mainstem.ingestion.dead_letters import DeadLetters
 from mainstem.ingestion.ingest_progress import IngestProgress
 from mainstem.ingestion.ingester import AGAIN, Pace
 from mainstem.ingestion.json_rows import objects_of
+from mainstem.ingestion.nested_fields import wider
 from mainstem.ingestion.records import Bad, Records
 from mainstem.ingestion.target_table import TargetTable
 from mainstem.writers.outcome import COMMITTED
@@ -200,7 +201,7 @@ class FolderIngester:
                 for part, offsets in self._read(file, known, letters):
                     rows = self._complete(file, part, offsets, letters)
                     if rows.num_rows:
-                        known = rows.schema if known is None else known
+                        known = wider(known, rows.schema)
                         some = True
                         yield rows
             except _Unreadable as error:
@@ -253,7 +254,7 @@ class FolderIngester:
                     names = [file.name] * count
                     records = Records([None] * count, list(values), names, offsets, [-1] * count)
                     self._note(file, records, bad, letters)
-                known = rows.schema if known is None and rows.num_rows else known
+                known = wider(known, rows.schema) if rows.num_rows else known
                 yield rows, [kept[place][0] for place in places]
 
     def _complete(

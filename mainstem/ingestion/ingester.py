@@ -33,6 +33,7 @@ from mainstem.errors import (
 from mainstem.ingestion.dead_letters import DeadLetters
 from mainstem.ingestion.ingest_progress import IngestProgress
 from mainstem.ingestion.kafka_topic import KafkaTopic
+from mainstem.ingestion.nested_fields import wider
 from mainstem.ingestion.records import OFFSET_COLUMNS, Bad, Decoded, Decoder, Records, Undecodable, together
 from mainstem.ingestion.target_table import TargetTable
 from mainstem.writers.outcome import COMMITTED
@@ -224,13 +225,7 @@ class Ingester:
             held.bad.append((raw, made.bad))
         if made.rows.num_rows:
             held.tables.append(made.rows)
-            if self._fields is None:
-                self._fields = made.rows.schema
-            else:
-                there = set(self._fields.names)
-                for column in made.rows.schema:
-                    if column.name not in there:
-                        self._fields = self._fields.append(column)
+            self._fields = wider(self._fields, made.rows.schema)
 
     def _complete(self, made: Decoded) -> Decoded:
         """Without rows that lack a value which every row must have."""

@@ -12,16 +12,17 @@ records would disagree about what is one. A field that is null everywhere is not
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import cast
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from mainstem.errors import Unsupported
+from mainstem.ingestion.nested_fields import fitted, knows_more, without_nulls
 from mainstem.ingestion.records import Bad, Decoded, Records, Undecodable, in_parts, together
 
 _FIRST = b'{"o":0,"v":'
@@ -139,41 +140,17 @@ def _columns(objects: pa.StructArray, fields: pa.Schema | None) -> pa.Table:
     names, columns = [], []
     for field, column in zip(objects.type, objects.flatten(), strict=True):
         if field.name in wanted:
-            if column.type != wanted[field.name]:
-                column = _cast(column, wanted[field.name], field.name)
+            try:
+                column = fitted(column, wanted[field.name], field.name)
+            except pa.ArrowInvalid as error:
+                raise Undecodable(str(error)) from error
         else:
-            column = _without_nulls(column)
+            column = without_nulls(column)
             if column is None:
                 continue
         names.append(field.name)
         columns.append(column)
     return pa.table(columns, names=names) if columns else pa.table({"": pa.nulls(len(objects))}).select([])
-
-
-def _cast(column: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
-    try:
-        return column.cast(kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise Undecodable(f"field ({name}): {error}") from error
-
-
-def _without_nulls(column: pa.Array) -> pa.Array | None:
-    """The column without nested fields of which nothing is known; None if nothing is left."""
-    kind = column.type
-    if pa.types.is_null(kind):
-        return None
-    if pa.types.is_list(kind) and _without_nulls(column.values) is None:
-        return None
-    if pa.types.is_struct(kind):
-        parts = [(f.name, _without_nulls(column.field(i))) for i, f in enumerate(kind)]
-        kept = [(name, part) for name, part in parts if part is not None]
-        if not kept:
-            return None
-        if len(kept) < len(parts) or any(part.type != kind.field(name).type for name, part in kept):
-            mask = pc.is_null(column)
-            arrays = [part for _, part in kept]
-            return pa.StructArray.from_arrays(arrays, [name for name, _ in kept], mask=mask)
-    return column
 
 
 class JsonDecoder:
@@ -255,7 +232,7 @@ def objects_of(
     def attempt(low: int, high: int) -> pa.Table:
         nonlocal known
         found = parse_objects(values[low:high], known)
-        if known is None or len(found.column_names) > len(known.names):
+        if known is None or knows_more(found.schema, known):
             known = found.schema  # of one batch, the first one decides about new fields
         return found
 
@@ -280,10 +257,10 @@ def keys_of(
         bare = []
 
     def attempt(low: int, high: int) -> pa.Table:
-        column = pa.array([texts[at] for at in bare[low:high]], pa.binary())
         try:
-            value = pc.utf8_trim(column.cast(pa.string()), characters='"').cast(fields.field(0).type)
-        except pa.ArrowInvalid as error:
+            column = pa.array([_bare(texts[at]) for at in bare[low:high]], pa.string())
+            value = column.cast(fields.field(0).type)
+        except (pa.ArrowInvalid, ValueError) as error:
             raise Undecodable(f"its key is no {fields.field(0).type}: {error}") from error
         return pa.table([value], schema=fields)
 
@@ -294,6 +271,14 @@ def keys_of(
         tables.append(table)
         found = [*found, *(places[at] for at in bare[low:high])]
     return together(tables) if tables else fields.empty_table(), found
+
+
+def _bare(text: bytes) -> str:
+    """The text of a key that is no object. One in quotes is JSON; raises ``ValueError`` if it is none."""
+    found = text.decode()
+    if len(found) < 2 or not (found.startswith('"') and found.endswith('"')):
+        return found
+    return str(json.loads(found))
 
 
 def _without(schema: pa.Schema, name: str) -> pa.Schema:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from mainstem.formats.avro_schema import KAFKA_FIELDS
+from mainstem.ingestion.nested_fields import fitted
 
 #: types of the columns that tell where a row came from
 OFFSET_COLUMNS = pa.schema(
@@ -104,6 +105,19 @@ def together(tables: Sequence[pa.Table]) -> pa.Table:
     if all(table.schema.equals(tables[0].schema) for table in tables):
         return pa.concat_tables(tables)
     try:
-        return pa.concat_tables(tables, promote_options="permissive")
+        schema = pa.unify_schemas([table.schema for table in tables], promote_options="permissive")
+        return pa.concat_tables([_in_schema(table, schema) for table in tables])
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise Undecodable(f"columns of different types within a batch: {error}") from error
+
+
+def _in_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    columns = []
+    for wanted in schema:
+        if wanted.name not in table.column_names:
+            columns.append(pa.chunked_array([pa.nulls(len(table), wanted.type)]))
+            continue
+        chunks = table.column(wanted.name).chunks
+        made = [fitted(one, wanted.type, wanted.name) for one in chunks]
+        columns.append(pa.chunked_array(made) if made else pa.chunked_array([], wanted.type))
+    return pa.table(columns, names=schema.names)

@@ -160,3 +160,18 @@ def test_a_terminal_is_shown_a_bar_of_rows_instead_of_lines(tmp_path, monkeypatc
     arguments = ["--files", f"{tmp_path}/in/*", "--record-key", "id", "--ordering", "id", "--once"]
     assert main(["ingest", str(tmp_path / "t"), *arguments]) == 0
     assert told[-1][1:] == (2, 2) and out.getvalue() == ""
+
+
+def test_files_of_one_commit_may_know_different_fields_of_an_object(tmp_path):
+    folder, table = tmp_path / "in", tmp_path / "t"
+    put(folder, "1.json", [{"id": 1, "city": "a", "at": {"x": 1}}])
+    assert take(folder, table) == 1
+    put(folder, "2.json", [{"id": 2, "city": "a", "at": {"x": 2, "y": 3}, "new": {"a": 1}}])
+    put(folder, "3.json", [{"id": 3, "city": "a", "at": {"x": 4}, "new": {"b": 2}}])
+    assert take(folder, table) == 2
+    found = mainstem.open_table(table).scan(columns=["id", "at", "new"]).to_arrow().sort_by("id")
+    assert [tuple(row.values()) for row in found.to_pylist()] == [
+        (1, {"x": 1, "y": None}, None),
+        (2, {"x": 2, "y": 3}, {"a": 1, "b": None}),
+        (3, {"x": 4, "y": None}, {"a": None, "b": 2}),
+    ]

@@ -104,6 +104,33 @@ def test_records_without_value_delete_by_their_key_in_the_order_of_the_records()
     assert made.places == [0, 1, 2, 3] and sorted(item.at for item in made.bad) == [4, 5]
 
 
+def test_keys_are_taken_as_they_stand_and_json_texts_as_what_they_say():
+    keys = [b'a"', b'"a\\"b"', b'"', b'"C:\\\\x"', b'"\\u00e9"', b"plain", b'"a" "b"']
+    known = pa.schema([("id", pa.string())])
+    made = from_json(*[None] * len(keys), keys=keys, known=known)
+    assert made.rows["id"].to_pylist() == ['a"', 'a"b', '"', "C:\\x", "é", "plain"]
+    assert [item.at for item in made.bad] == [6]
+
+
+def test_new_fields_within_objects_and_lists_of_them_are_kept():
+    known = KNOWN.append(pa.field("at", pa.struct([("x", pa.int64())])))
+    known = known.append(pa.field("stops", pa.list_(pa.struct([("x", pa.int64())]))))
+    made = from_json(
+        {"id": 1, "at": {"x": 1, "more": {"y": 2}}, "stops": [{"x": 1}, {"new": True}]}, {"id": "bad"},
+        {"id": 2, "at": {"x": 2}, "stops": None}, {"id": 3, "at": {"z": "a"}, "stops": []},
+        known=known,
+    )  # fmt: skip
+    assert made.places == [0, 2, 3] and [item.at for item in made.bad] == [1]
+    assert made.rows.select(["at", "stops"]).to_pylist() == [
+        {
+            "at": {"x": 1, "more": {"y": 2}, "z": None},
+            "stops": [{"x": 1, "new": None}, {"x": None, "new": True}],
+        },
+        {"at": {"x": 2, "more": None, "z": None}, "stops": None},
+        {"at": {"x": None, "more": None, "z": "a"}, "stops": []},
+    ]
+
+
 # -- Avro ---------------------------------------------------------------------------------------------
 
 
@@ -248,6 +275,12 @@ def test_debezium_events_become_rows_and_marked_deletes(with_schema, known):
     made = DebeziumJson().decode(records(*values, None), known)
     assert changes(made) == WANTED and made.places == [0, 1, 2, 3] and not made.bad
     assert made.rows["_event_origin_ts_ms"].to_pylist() == [5] * 4
+
+
+def test_a_column_that_is_new_in_the_database_is_kept():
+    known = pa.schema([("id", pa.int64())])
+    made = DebeziumJson().decode(records(*EVENTS), known)
+    assert changes(made) == WANTED
 
 
 def test_an_envelope_with_more_than_schema_and_payload_is_no_envelope():
