@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 
 from mainstem.errors import Unsupported
 from mainstem.ingestion.json_rows import parse_objects
+from mainstem.ingestion.nested_fields import fitted
 from mainstem.ingestion.records import Bad, Decoded, Records, in_parts, together
 
 OPERATION, ORIGIN = "_change_operation_type", "_event_origin_ts_ms"
@@ -173,7 +174,8 @@ def _image(images: dict[str, pa.Array], deleted: np.ndarray) -> dict[str, pa.Arr
             columns[name] = pa.nulls(len(after), kinds[0]) if lacks else parts[0]
             continue
         try:
-            parts = [part.cast(kinds[0]) for part in parts]
+            second = fitted(parts[1], kinds[0], name)  # with nested fields that only one of them has
+            parts = [fitted(parts[0], second.type, name), second]
         except pa.ArrowInvalid as error:
             raise Unsupported(f"field {name!r} of before and after have different types: {error}") from error
         columns[name] = pc.if_else(pa.array(deleted), parts[1], parts[0])

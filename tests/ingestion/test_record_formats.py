@@ -281,6 +281,9 @@ def test_a_column_that_is_new_in_the_database_is_kept():
     known = pa.schema([("id", pa.int64())])
     made = DebeziumJson().decode(records(*EVENTS), known)
     assert changes(made) == WANTED
+    after, before = {"id": 1, "at": {"x": 1}}, {"id": 2, "at": {"x": 2, "y": 3}}
+    made = DebeziumJson().decode(records(event("c", after=after), event("d", before=before)), known)
+    assert made.rows["at"].to_pylist() == [{"x": 1, "y": None}, {"x": 2, "y": 3}]
 
 
 def test_an_envelope_with_more_than_schema_and_payload_is_no_envelope():
