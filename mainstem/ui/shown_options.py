@@ -11,7 +11,10 @@ from mainstem.errors import MainstemError
 from mainstem.options.declaration import Option, every_option
 
 # What may hold a secret is shown to nobody.
-_SECRET = re.compile(r"passw|secret|token|credential|access[._]?key|account[._]?key|\.auth|[._]sas", re.I)
+_SECRET = re.compile(
+    r"passw|secret|token|credential|(access|account|api|private)[._]?key|\.auth|[._]sas|jaas|headers", re.I
+)
+_LOGIN = re.compile(r"//[^/@\s]+@")
 HIDDEN = "(not shown)"
 
 
@@ -27,9 +30,9 @@ def shown_options(properties: Mapping[str, str]) -> list[dict[str, Any]]:
 def _shown(key: str, properties: Mapping[str, str], option: Option | None) -> dict[str, Any]:
     value = properties[key]
     hidden = _SECRET.search(key) is not None
+    shown = HIDDEN if hidden else _LOGIN.sub(f"//{HIDDEN}@", value)
     told: dict[str, Any] = {
-        "key": key, "value": HIDDEN if hidden else value, "default": None, "says": "", "expected": "",
-        "unusual": "",
+        "key": key, "value": shown, "default": None, "says": "", "expected": "", "unusual": "",
     }  # fmt: skip
     if option is None:
         return {**told, "unusual": "" if _is_hudis(key) else "no property of Hudi or mainstem"}
@@ -39,7 +42,7 @@ def _shown(key: str, properties: Mapping[str, str], option: Option | None) -> di
         if read is not None:
             read(properties)
     except MainstemError as error:
-        return {**told, "unusual": error.message}
+        return {**told, "unusual": "cannot be used" if hidden else error.message}
     if key != option:
         return {**told, "unusual": f"an older name of {option}"}
     differs = option.shown_default and value.strip().lower() != _plain(option.shown_default)

@@ -222,10 +222,15 @@ def test_a_key_is_explained_as_explain_row_does_and_the_rest_agrees_too(ask: Ask
 
 def test_unusual_properties_are_marked_and_secrets_are_not_shown(path: str) -> None:
     file = Path(path, ".hoodie/hoodie.properties")
-    file.write_text(file.read_text() + "hoodie.mainstem.typo=1\nmy.password=x\nhoodie.compact.inline=maybe\n")
+    callback = "hoodie.write.commit.callback.http"
+    more = f"{callback}.api.key=x\n{callback}.custom.headers=x\n{callback}.url=https://me:x@host/\n"
+    more += "hoodie.mainstem.typo=1\nmy.password=x\nhoodie.compact.inline=maybe\n"
+    file.write_text(file.read_text() + more)
     with served(path) as ask:
         told = {one["key"]: one for one in ask(f"{ask.table('trips')}/properties")["properties"]}
     assert told["hoodie.mainstem.typo"]["unusual"] and told["my.password"]["value"] == "(not shown)"
+    assert {told[f"{callback}.{name}"]["value"] for name in ("api.key", "custom.headers")} == {"(not shown)"}
+    assert told[f"{callback}.url"]["value"] == "https://(not shown)@host/"
     assert "maybe" in told["hoodie.compact.inline"]["unusual"]
     assert not told["hoodie.table.name"]["unusual"]
 
