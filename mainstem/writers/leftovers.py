@@ -270,4 +270,4 @@ def _rolled_back(ctx: WriterContext, timeline: ActiveTimeline) -> set[str]:
     gone -= {i.requested for i in timeline.instants}
     # Java rolls back a compaction attempt and executes its plan again: that may be archived by now.
     archive = Archive.load(storage, ctx.config.history)
-    return {instant for instant in gone if not archive.is_archived(instant)}
+    return {instant for instant in sorted(gone) if not archive.is_archived(instant)}

@@ -25,7 +25,7 @@ class LogCompactions(Tables):
     always_compacting = True
     late_rows = True
     busy_calls = 5000
-    settle_calls = 60_000
+    settle_calls = 120_000  # three log compactors look again and again while a stream stands still
 
     def build(self) -> None:
         super().build()
