@@ -12,7 +12,7 @@ from tests.sim.run import replay_command, simulate
 
 SEEDS = {
     "resizes": range(1, 5),
-    "resized-services": (1,),
+    "resized-services": (2,),
     "resized-sinks": (1, 2),
     "resized-mixed": (1, 2),
 }
