@@ -8,6 +8,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mainstem.layout.schema_fit import extra_field
+
 
 def knows_more(found: pa.Schema, known: pa.Schema) -> bool:
     """Whether a schema has columns, or nested fields in them, that another one lacks."""
@@ -30,11 +32,7 @@ def wider(known: pa.Schema | None, found: pa.Schema) -> pa.Schema:
 
 def has_more(found: pa.DataType, kind: pa.DataType) -> bool:
     """Whether a type has nested fields that another one lacks."""
-    if pa.types.is_struct(found) and pa.types.is_struct(kind):
-        return knows_more(pa.schema(list(found)), pa.schema(list(kind)))
-    if pa.types.is_list(found) and hasattr(kind, "value_type"):
-        return has_more(found.value_type, kind.value_type)
-    return False
+    return extra_field(found, kind) is not None
 
 
 def fitted(column: pa.Array, kind: pa.DataType, name: str) -> pa.Array:

@@ -84,6 +84,13 @@ def _fit_column(column: pa.ChunkedArray, field: pa.Field, table: str) -> pa.Chun
         return fitted(column, vector, field.name)
     if column.type == field.type:
         return column
+    if (extra := extra_field(column.type, field.type)) is not None:  # a cast drops it without a word
+        raise Invalid(
+            f"column {field.name!r} of type {column.type} has the field {extra!r}, which the table's"
+            f" {field.type} lacks; add it to the table's schema first (evolve, or ALTER TABLE), or leave it"
+            " out",
+            table=table,
+        )
     try:
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
@@ -96,6 +103,25 @@ def _fit_column(column: pa.ChunkedArray, field: pa.Field, table: str) -> pa.Chun
             f" {error}; cast it before writing",
             table=table,
         ) from error
+
+
+def extra_field(found: pa.DataType, kind: pa.DataType, within: str = "") -> str | None:
+    """The first nested field that a type has and another one lacks, by its path; None if there is none."""
+    if pa.types.is_struct(found) and pa.types.is_struct(kind):
+        there = {field.name: field.type for field in kind}
+        for field in found:
+            if field.name not in there:
+                return f"{within}{field.name}"
+            if (extra := extra_field(field.type, there[field.name], f"{within}{field.name}.")) is not None:
+                return extra
+        return None
+    if pa.types.is_map(found) and pa.types.is_map(kind):
+        return extra_field(found.item_type, kind.item_type, f"{within}value.")
+    if pa.types.is_map(found) or pa.types.is_map(kind):
+        return None
+    if hasattr(found, "value_type") and hasattr(kind, "value_type"):
+        return extra_field(found.value_type, kind.value_type, f"{within}element.")
+    return None
 
 
 def misfit(column: pa.ChunkedArray, kind: pa.DataType) -> int | None:

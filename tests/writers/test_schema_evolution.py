@@ -99,6 +99,23 @@ def test_fields_of_structs_are_matched_by_name(tmp_path: Path) -> None:
     assert shown(table)["b"]["s"] == {"a": None, "b": "b", "z": None}
 
 
+@pytest.mark.parametrize("kind", ["of a load's second batch", "of a task"])
+def test_a_nested_field_that_comes_too_late_is_refused_and_not_dropped(tmp_path: Path, kind: str) -> None:
+    inner, wider = pa.struct([("a", pa.int32())]), pa.struct([("a", pa.int32()), ("b", pa.int32())])
+    schema = pa.schema([("id", pa.string()), ("s", pa.list_(inner))])
+    table = mainstem.create_table(tmp_path / "t", schema, record_key="id", buckets=1, properties=FAST)
+    late = pa.table({"id": ["b"], "s": pa.array([[{"a": 1, "b": 2}]], pa.list_(wider))})
+    with (
+        table.begin("upsert" if kind == "of a task" else "bulk_insert") as txn,
+        pytest.raises(mainstem.Invalid, match=r"'s' .* has the field 'element\.b', which .* lacks"),
+    ):
+        if kind == "of a task":
+            write_task(txn.task_spec(), late.to_batches(), task_partition=0, stage=1, attempt=0)
+        txn.write(pa.table([["a"], [[{"a": 1}]]], schema=schema))
+        txn.write(late)
+    assert not shown(table)
+
+
 def test_a_batch_that_lacks_a_column_is_refused_unless_the_option_fills_it(table: mainstem.Table) -> None:
     without = rows("b").drop_columns(["f"])
     with pytest.raises(mainstem.Invalid, match="missing: 'f'"):
