@@ -32,6 +32,7 @@ NO_OPTIONS = {
     "hoodie.mainstem.file.groups": "a property of a metadata partition's metafile",
     "mainstem.flink.parts": "a key of a commit's metadata",
     "mainstem.rows.ordered.by": "a key of base files' footers",
+    "mainstem.placed.anew": "a key of an inflight file",
     "mainstem.resized": "a key of a commit's metadata",
     "mainstem.rolled.back.completion": "a key of a rollback's metadata",
     "mainstem.stream.guard": "a key of a commit's metadata",

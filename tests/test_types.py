@@ -67,7 +67,7 @@ table.begin(guard="trips")  # error: arg-type
 table.begin(operation=7)  # error: arg-type
 table.upsrt({})  # error: attr-defined
 mainstem.open_tabel("/trips")  # error: attr-defined
-mainstem.create_table("/trips", schema)  # error: call-arg
+mainstem.create_table("/trips")  # error: call-arg
 '''
 _NOTE = re.compile(r'program\.py:(\d+): note: Revealed type is "(.*)"$')
 _ERROR = re.compile(r"program\.py:(\d+): error: .*\[([a-z-]+)\]$")

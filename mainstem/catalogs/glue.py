@@ -5,6 +5,7 @@ Credentials and region are found as boto3 finds them; ``AWS_ENDPOINT_URL_GLUE`` 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ _INPUT = (
     "Name", "Description", "Owner", "LastAccessTime", "LastAnalyzedTime", "Retention", "StorageDescriptor",
     "PartitionKeys", "ViewOriginalText", "ViewExpandedText", "TableType", "Parameters", "TargetTable",
 )  # fmt: skip
+_S3A = re.compile(r"^s3[an](?=:)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -211,8 +213,7 @@ def _columns(columns: Sequence[Column]) -> list[dict[str, str]]:
 
 def _spelt(place: str) -> str:
     """Glue and Athena know ``s3`` alone (Hudi's ``s3aToS3``)."""
-    scheme, colon, rest = place.partition("://")
-    return f"s3://{rest}" if colon and scheme.lower() in ("s3a", "s3n") else place
+    return _S3A.sub("s3", place)
 
 
 def _storage(entry: Entry) -> dict[str, Any]:

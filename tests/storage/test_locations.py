@@ -35,7 +35,7 @@ _OPENERS = {
     "api/real_seams.py", "api/table.py", "api/job_table.py", "api/neighbours.py", "writers/write_task.py",
     "services/compact_group.py", "spark/indexes.py", "spark/jobs.py", "spark/key_tasks.py",
     "spark/source_readers.py", "spark/stream_metrics.py", "spark/tasks.py", "flink/split_reader.py",
-    "flink/stage_function.py",
+    "flink/stage_function.py", "api/purging.py", "catalogs/folder.py", "ui/found_tables.py",
 }  # fmt: skip
 
 
