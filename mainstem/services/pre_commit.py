@@ -25,7 +25,9 @@ from mainstem.options.writing import (
     VALIDATORS_FAILURE,
     VALIDATORS_VALUE,
 )
+from mainstem.readers.planning.query_schema import both_filters
 from mainstem.readers.planning.table_state import TableState
+from mainstem.readers.queries.closed_sql import closed_database
 from mainstem.readers.queries.scan_plan import Planned, ScanPlan
 from mainstem.readers.queries.snapshot import make_split, read_spec
 from mainstem.readers.rows.slice_query import ReadSpec
@@ -150,9 +152,7 @@ class _Views:
         """The result of a query; its failure is a ``ValidationFailed``."""
         duckdb = _duckdb()
         if self._connection is None:
-            # The query sees these rows alone, no file and no variable of this process.
-            closed = {"enable_external_access": "false", "python_enable_replacements": "false"}
-            self._connection = duckdb.connect(config=closed)
+            self._connection = closed_database(duckdb)
             for name, slices in (
                 ("table_before", self._before), ("table_after", self._after), ("added_rows", self._added),
             ):  # fmt: skip
@@ -175,8 +175,7 @@ class _Views:
                 return Planned(spec, [self._split(slice_, spec) for slice_ in slices])
 
             def refined(fewer: Sequence[str] | None, more: Any) -> ScanPlan:
-                both = filter if more is None else more if filter is None else filter & more
-                return query(columns if fewer is None else fewer, both)
+                return query(columns if fewer is None else fewer, both_filters(filter, more))
 
             return ScanPlan(state.storage, plan, refined=refined)
 

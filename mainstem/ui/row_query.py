@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from mainstem.api.table import Table
 from mainstem.errors import Invalid, MainstemError, Unsupported
 from mainstem.readers.queries.arrow_dataset import PlanDataset
+from mainstem.readers.queries.closed_sql import closed_database
 from mainstem.truetime.clock import Clock
 
 if TYPE_CHECKING:
@@ -30,12 +31,6 @@ CELL_CHARS_MAX, ANSWER_CHARS_MAX = 10_000, 4_000_000
 NAME = "t"
 _EXPLAIN = re.compile(r"\A\s*explain\b(\s+analyze\b)?(\s*\([^()]*\))?", re.I)
 _MEMORY = "512MB"
-_CLOSED: dict[str, Any] = {
-    "enable_external_access": "false", "python_enable_replacements": "false",
-    "autoload_known_extensions": "false", "autoinstall_known_extensions": "false",
-    # Whatever is closed, DuckDB reads and writes below its folder for spilled rows; so it has none.
-    "memory_limit": _MEMORY, "threads": "2", "max_temp_directory_size": "0B", "temp_directory": "",
-}  # fmt: skip
 
 
 def is_there() -> bool:
@@ -63,12 +58,11 @@ def run_query(table: Table, sql: str, rows: int, seconds: float) -> dict[str, An
     if not 0 < rows <= ROWS_MAX:
         raise Invalid(f"limit={rows}: expected 1 to {ROWS_MAX:,} rows")
     watch = _Watch(table.opened.seams.clock, seconds)
-    with duckdb.connect(":memory:", config=_CLOSED) as database:
+    with closed_database(duckdb, memory_limit=_MEMORY, threads="2") as database:
         late = threading.Timer(seconds, database.interrupt)
         late.daemon = True
         late.start()
         try:
-            database.execute("SET lock_configuration = true")
             _check_selects(database, sql, duckdb)
             database.register(NAME, PlanDataset(_Watched(table.scan(), watch)))
             result = database.execute(sql)

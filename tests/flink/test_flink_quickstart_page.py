@@ -16,29 +16,16 @@ import pytest
 
 from mainstem.errors import MainstemError
 from mainstem.flink import connect
+from tests.statement_pages import sections_of
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.here("paths of the page are folders"),
     pytest.mark.supports("Engines", "Flink SQL: the statements of Hudi's pages, one by one"),
 ]
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "quickstart-flink.md"
+SECTIONS = sections_of("quickstart-flink.md")
 MOST_REFUSED = 4 / 42
 _numbers = itertools.count()
-
-
-def sections() -> list[tuple[str, list[tuple[str, str]]]]:
-    """(heading, [(statement, what its refusal says or "")])."""
-    found = []
-    for part in re.split(r"^## ", PAGE.read_text(), flags=re.M):
-        statements = []
-        for block in re.findall(r"^```sql\n(.*?)^```", part, re.M | re.S):
-            for text in re.split(r";\s*\n", block):
-                if text.strip():
-                    refused = re.match(r"\s*-- refused: (.*)\n", text)
-                    statements.append((text.strip(), refused.group(1) if refused else ""))
-        found.append((part.partition("\n")[0], statements))
-    return [section for section in found if section[1]]
 
 
 @pytest.fixture
@@ -64,7 +51,7 @@ def carry_out(t: Any, text: str) -> None:
         assert getattr(result, "error", None) is None
 
 
-@pytest.mark.parametrize("heading, statements", sections(), ids=[name for name, _ in sections()])
+@pytest.mark.parametrize("heading, statements", SECTIONS, ids=[name for name, _ in SECTIONS])
 def test_every_statement_of_hudis_flink_pages_runs_or_is_refused_in_one_line(
     t: Any, tmp_path: Path, heading: str, statements: list[tuple[str, str]]
 ) -> None:
@@ -84,7 +71,7 @@ def test_every_statement_of_hudis_flink_pages_runs_or_is_refused_in_one_line(
 
 
 def test_few_statements_are_refused() -> None:
-    of_hudi = sections()[1:]  # not what the page begins with
+    of_hudi = SECTIONS[1:]  # not what the page begins with
     refusals = [refused for _, statements in of_hudi for _, refused in statements]
     share = sum(map(bool, refusals)) / len(refusals)
     assert len(refusals) >= 42 and share <= MOST_REFUSED, (len(refusals), share)

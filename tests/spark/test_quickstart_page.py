@@ -6,7 +6,6 @@ folder. What a refusal says first must be one line.
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ pytest.importorskip("pyspark")
 
 from mainstem import spark as ms
 from mainstem.errors import MainstemError
+from tests.statement_pages import sections_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,22 +28,8 @@ pytestmark = [
     pytest.mark.here("paths of the page are folders"),
     pytest.mark.supports("Engines", "Spark SQL: the statements of Hudi's pages, one by one"),
 ]
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "quickstart-spark.md"
+SECTIONS = sections_of("quickstart-spark.md")
 MOST_REFUSED = 0.09
-
-
-def sections() -> list[tuple[str, list[tuple[str, str]]]]:
-    """(heading, [(statement, what its refusal says or "")])."""
-    found = []
-    for part in re.split(r"^## ", PAGE.read_text(), flags=re.M):
-        statements = []
-        for block in re.findall(r"^```sql\n(.*?)^```", part, re.M | re.S):
-            for text in re.split(r";\s*\n", block):
-                if text.strip():
-                    refused = re.match(r"\s*-- refused: (.*)\n", text)
-                    statements.append((text.strip(), refused.group(1) if refused else ""))
-        found.append((part.partition("\n")[0], statements))
-    return [section for section in found if section[1]]
 
 
 @pytest.fixture
@@ -59,11 +45,11 @@ def folder(spark: SparkSession, tmp_path: Path) -> Iterator[Path]:
         shutil.rmtree(Path(spark.conf.get("spark.sql.warehouse.dir").removeprefix("file:")) / name, True)
 
 
-@pytest.mark.parametrize("heading, statements", sections(), ids=[name for name, _ in sections()])
+@pytest.mark.parametrize("heading, statements", SECTIONS, ids=[name for name, _ in SECTIONS])
 def test_every_statement_of_hudis_pages_runs_or_is_refused_in_one_line(
     spark: SparkSession, folder: Path, heading: str, statements: list[tuple[str, str]]
 ):
-    spark.conf.set("hoodie.mainstem.spark.sql.cow.as.mor", str(heading != sections()[0][0]).lower())
+    spark.conf.set("hoodie.mainstem.spark.sql.cow.as.mor", str(heading != SECTIONS[0][0]).lower())
     wrong: list[str] = []
     for text, refused in statements:
         text = text.replace("/tmp/", f"{folder}/")
@@ -80,6 +66,6 @@ def test_every_statement_of_hudis_pages_runs_or_is_refused_in_one_line(
 
 
 def test_few_statements_are_refused():
-    refusals = [refused for _, statements in sections() for _, refused in statements]
+    refusals = [refused for _, statements in SECTIONS for _, refused in statements]
     share = sum(map(bool, refusals)) / len(refusals)
     assert len(refusals) > 120 and share <= MOST_REFUSED, (len(refusals), share)

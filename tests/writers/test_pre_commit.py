@@ -149,3 +149,12 @@ def test_wrong_options_are_refused_before_anything_is_written(properties, error,
     with pytest.raises(error, match=told):
         mainstem.open_table(path, properties=properties).upsert(rows("d"))
     assert ids(path) == list("abcxy")
+
+
+def test_a_query_reads_no_file_where_duckdb_would_put_what_it_spills(path, tmp_path, monkeypatch) -> None:
+    (tmp_path / ".tmp").mkdir()
+    (tmp_path / ".tmp" / "secret.csv").write_text("a\n1\n")
+    monkeypatch.chdir(tmp_path)
+    query = "select count(*) from read_csv('.tmp/secret.csv'), <ADDED_ROWS>#1"
+    with pytest.raises(ValidationFailed, match="cannot be run"):
+        mainstem.open_table(path, properties=value(query)).upsert(rows("d"))

@@ -192,6 +192,13 @@ def full_schema(text: str) -> pa.Schema:
     return pa.schema(meta + own)
 
 
+def both_filters(one: pc.Expression | None, other: pc.Expression | None) -> pc.Expression | None:
+    """What passes both filters; None passes everything."""
+    if one is None or other is None:
+        return one if other is None else other
+    return one & other
+
+
 def output_columns(schema: pa.Schema, columns: Sequence[str] | None) -> list[str]:
     """The requested columns without duplicates, or all if None. Raises ``Invalid`` for an unknown name."""
     if columns is None:

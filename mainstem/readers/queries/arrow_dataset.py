@@ -18,7 +18,7 @@ import pyarrow.dataset as ds
 import pyarrow.fs as fs
 
 from mainstem.errors import Unsupported
-from mainstem.readers.planning.query_schema import filter_columns, output_columns
+from mainstem.readers.planning.query_schema import both_filters, filter_columns, output_columns
 
 Columns = Sequence[str] | Mapping[str, pc.Expression] | None
 _FILE = "table.arrow"
@@ -70,7 +70,7 @@ class PlanDataset(ds.FileSystemDataset):
         Of pyarrow's other options, only ``use_threads`` and ``memory_pool`` have an effect.
         """
         needed = self._needed(columns)
-        reader = self._plan.refined(needed, _both(self._expression, filter)).to_reader()
+        reader = self._plan.refined(needed, both_filters(self._expression, filter)).to_reader()
         return self._shown_as(columns, needed, reader, options)
 
     def _shown_as(
@@ -100,7 +100,7 @@ class PlanDataset(ds.FileSystemDataset):
     ) -> pa.Table:
         """All rows; unlike those of a scanner, slices are read side by side."""
         needed = self._needed(columns)
-        rows = self._plan.refined(needed, _both(self._expression, filter)).to_arrow()
+        rows = self._plan.refined(needed, both_filters(self._expression, filter)).to_arrow()
         if columns is None or needed == columns:
             return rows
         return self._shown_as(columns, needed, rows.to_reader(), options).to_table()
@@ -131,11 +131,11 @@ class PlanDataset(ds.FileSystemDataset):
 
     def count_rows(self, filter: pc.Expression | None = None, **options: Any) -> int:
         """Number of rows; reads only the columns that the merge and the filter need."""
-        return self._plan.refined([], _both(self._expression, filter)).count_rows()
+        return self._plan.refined([], both_filters(self._expression, filter)).count_rows()
 
     def filter(self, expression: pc.Expression) -> PlanDataset:
         """The dataset with one more filter."""
-        return PlanDataset(self._plan, _both(self._expression, expression))
+        return PlanDataset(self._plan, both_filters(self._expression, expression))
 
     def get_fragments(self, filter: pc.Expression | None = None) -> Iterator[ds.Fragment]:
         """One fragment, in memory."""
@@ -162,12 +162,6 @@ class PlanDataset(ds.FileSystemDataset):
 
     def __reduce__(self) -> Any:
         raise Unsupported("a mainstem dataset is not picklable: open the table where it is read")
-
-
-def _both(one: pc.Expression | None, other: pc.Expression | None) -> pc.Expression | None:
-    if one is None or other is None:
-        return one if other is None else other
-    return one & other
 
 
 def _in_memory(right: ds.Dataset) -> ds.Dataset:

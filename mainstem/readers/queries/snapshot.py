@@ -38,6 +38,7 @@ from mainstem.readers.planning.known_views import (
     query_state,
 )
 from mainstem.readers.planning.query_schema import (
+    both_filters,
     filter_columns,
     full_schema,
     output_columns,
@@ -96,7 +97,7 @@ def scan(
         return Planned(spec, list(_past_splits(past, spec, skipping)), report=skipping.report)
 
     def refined(fewer: Sequence[str] | None, more: pc.Expression | None) -> ScanPlan:
-        both = filter if more is None else more if filter is None else filter & more
+        both = both_filters(filter, more)
         names = columns if fewer is None else fewer
         return scan(
             storage, columns=names, filter=both, as_of=as_of, as_of_completion=as_of_completion, mode=mode,
