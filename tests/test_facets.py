@@ -21,11 +21,13 @@ RENAMED = {
     "validate": "validate_metadata", "create": "create_index", "refresh": "refresh_index",
     "rebuild": "reindex", "rebuild_all": "reindex_all", "drop": "drop_index", "explain": "explain_search",
 }  # fmt: skip
+#: came after the facets, so no older name
+NEWER = [(Vectors, "coverage")]
 METHODS = [
     (facet, name)
     for facet in (Services, Indexes, Vectors)
     for name in vars(facet)
-    if not name.startswith("_")
+    if not name.startswith("_") and (facet, name) not in NEWER
 ]
 
 
