@@ -56,7 +56,7 @@ class Admission:
                 f"--host {host}: other machines could read the tables; give a token (--token, or the variable"
                 " MAINSTEM_UI_TOKEN), or stay on 127.0.0.1"
             )
-        own = _LOOPBACK if is_loopback(host) else (host,)
+        own = (*_LOOPBACK, host) if is_loopback(host) else (host,)
         return cls(frozenset(name.lower() for name in (*own, *names)), token)
 
     def refusal(self, headers: Mapping[str, str | None], *, data: bool) -> Refusal | None:

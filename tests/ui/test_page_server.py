@@ -436,6 +436,13 @@ def test_other_hosts_without_a_token_and_short_tokens_are_refused(host: str, tok
         Admission.of(host, token)
 
 
+def test_a_server_on_another_address_of_loopback_has_its_own_name() -> None:
+    admission = Admission.of("127.0.0.2", None)
+    assert admission.refusal({"host": "127.0.0.2:8120"}, data=True) is None
+    refusal = admission.refusal({"host": "127.0.0.3:8120"}, data=True)
+    assert refusal is not None and refusal.status == 421
+
+
 def test_every_answer_forbids_what_the_page_does_not_need(ask: Asking) -> None:
     for target in ("/", "/app.js", "/api/tables", "/api/nothing", "/nothing"):
         _, headers, _ = ask.raw("GET", target)
