@@ -132,10 +132,9 @@ class FolderIngester:
         new = self._some([file for file in files if file.name not in stands.ends])
         if not new:
             return False
-        there = {file.name for file in files}
         ends = {file.name: file.size for file in new}
         guard = StreamPositions(
-            self._source, dict.fromkeys(ends), ends, forget=frozenset(set(stands.ends) - there)
+            self._source, dict.fromkeys(ends), ends, forget=self._gone(set(stands.ends), files)
         )
         first = next(self._parts(new, []), None)
         if first is None and self._target.table is None:
@@ -168,6 +167,12 @@ class FolderIngester:
         _log.info("%s", progress.describe())
         self._on_progress(progress)
         return True
+
+    def _gone(self, taken: set[str], files: Sequence[FoundFile]) -> frozenset[str]:
+        """Those of the taken files that are no longer there. One that a listing missed would be taken again
+        once it is listed, so each is asked for by its name."""
+        missed = taken - {file.name for file in files}
+        return frozenset(n for n in missed if not os.path.lexists(os.path.join(self._folder, n)))
 
     def _keep(self, letters: list[tuple[Records, list[Bad]]]) -> int:
         """Write dead letters, before the commit that passes them over; returns their number."""

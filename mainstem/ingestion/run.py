@@ -23,6 +23,7 @@ from mainstem.ingestion.records import Decoder
 from mainstem.ingestion.schema_registry import Registry
 from mainstem.ingestion.target_table import NewTable, TargetTable, parse_schema
 from mainstem.merge.rules import DELETED_COLUMN
+from mainstem.options.catalogs import HIVE_SYNC, IGNORE_EXCEPTIONS, META_SYNC
 from mainstem.options.tables import DELETE_FIELD, DELETE_MARKER
 from mainstem.storage.backends import Place
 from mainstem.telemetry import steps
@@ -82,7 +83,8 @@ def ingest(
     ``schema`` (``id bigint, price decimal(10,2)``), or else those of the first records.
 
     Raises ``Invalid`` and ``Unsupported`` for what only a person can decide; trouble with storage, lock and
-    brokers is met by another try, with ``once`` ten times in a row.
+    brokers is met by another try, with ``once`` ten times in a row. A catalog that is away ends nothing,
+    unless ``hoodie.datasource.hive_sync.ignore_exceptions=false`` asks for it: the next commit synchronises.
     """
     if (kafka is None) == (files is None) or (kafka is None) != (topic is None):
         raise Invalid("where does the stream come from? Give kafka and topic (--kafka, --topic), or files")
@@ -104,7 +106,7 @@ def ingest(
         # As Hudi keeps them in a table, of version 9 (HoodieTableConfig: merge properties).
         marks = {DELETE_FIELD.names[-1]: OPERATION, DELETE_MARKER.names[-1]: DELETED}
         new = replace(new, ordering_of=None if new.ordering else ordering_of, properties=marks)
-    target = TargetTable(path, properties or {}, new)
+    target = TargetTable(path, _told_and_gone_on(properties or {}), new)
     stream = source or topic or files or ""
     dead = None
     if on_error == DEAD_LETTER:
@@ -132,6 +134,12 @@ def ingest(
         append_offsets=append_offsets, anew=on_lost == EARLIEST, on_progress=told,
     )  # fmt: skip
     return ingester.run(stopping, once=once)
+
+
+def _told_and_gone_on(properties: Mapping[str, object]) -> Mapping[str, object]:
+    """A catalog that is away is a warning: the commit stands, and the next one synchronises."""
+    names = {*META_SYNC.names, *HIVE_SYNC.names}
+    return {IGNORE_EXCEPTIONS.name: "true", **properties} if names & set(properties) else properties
 
 
 def _decoder(

@@ -5,9 +5,11 @@ Method: real files and tables; two processes are two calls, one of which is held
 
 from __future__ import annotations
 
+import glob
 import io
 import json
 import os
+import socket
 import time
 
 import pyarrow as pa
@@ -16,8 +18,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import mainstem
+from mainstem.catalogs.sync_after_commit import SyncWarning
 from mainstem.cli.main import main
-from mainstem.errors import Invalid
+from mainstem.errors import Invalid, NotSynchronised
 
 SCHEMA = "id bigint, city string"
 
@@ -49,6 +52,37 @@ def content(table):
 
 
 @pytest.mark.supports("Writing", "files of a folder, each once")
+def test_a_file_that_a_listing_missed_is_not_taken_again(tmp_path, monkeypatch) -> None:
+    put(tmp_path / "in", "a.json", cities(1, city="old"))
+    assert take(tmp_path / "in", tmp_path / "t") == 1
+    listed = glob.glob
+    with monkeypatch.context() as patch:
+        patch.setattr(glob, "glob", lambda *a, **k: [p for p in listed(*a, **k) if "a.json" not in p])
+        put(tmp_path / "in", "b.json", cities(1, city="new"))
+        assert take(tmp_path / "in", tmp_path / "t") == 1
+    assert take(tmp_path / "in", tmp_path / "t") == 0
+    assert content(tmp_path / "t") == {1: "new"}
+
+
+def test_a_catalog_that_is_away_ends_no_ingestion(tmp_path) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        sync = {
+            "hoodie.datasource.hive_sync.enable": "true", "hoodie.datasource.hive_sync.table": "t",
+            "hoodie.datasource.hive_sync.metastore.uris": f"thrift://127.0.0.1:{nobody.getsockname()[1]}",
+        }  # fmt: skip
+        for n in (1, 2):
+            put(tmp_path / "in", f"{n}.json", cities(n))
+            with pytest.warns(SyncWarning, match="next commit tries again"):
+                assert take(tmp_path / "in", tmp_path / "t", properties=sync) == 1
+        put(tmp_path / "in", "3.json", cities(3))
+        strict = {**sync, "hoodie.datasource.hive_sync.ignore_exceptions": "false"}
+        with pytest.raises(NotSynchronised):
+            take(tmp_path / "in", tmp_path / "t", properties=strict)
+    assert take(tmp_path / "in", tmp_path / "t") == 0  # the commit of the third stands
+    assert content(tmp_path / "t") == {1: "a", 2: "a", 3: "a"}
+
+
 def test_files_of_every_kind_are_taken_once(tmp_path):
     folder, table = tmp_path / "in", tmp_path / "t"
     put(folder, "1.json", cities(1, 2))
