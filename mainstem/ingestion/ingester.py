@@ -93,8 +93,11 @@ class Ingester:
         append_offsets: bool = False,
         anew: bool = False,
         on_progress: Callable[[IngestProgress], None] = lambda progress: None,
+        now_s: Callable[[], float] = time.monotonic,
+        sleep_s: Callable[[float], None] = time.sleep,
     ) -> None:
         """``topic`` makes the topic from its callbacks (``KafkaTopic``)."""
+        self._now_s, self._sleep_s = now_s, sleep_s
         self._target, self._decoder = target, decoder
         self._source, self._dead, self._pace = source, dead, pace or Pace()
         self._append_offsets, self._anew, self._on_progress = append_offsets, anew, on_progress
@@ -137,7 +140,7 @@ class Ingester:
         if self._pace.tries is not None and self._tries > self._pace.tries:
             raise error
         _log.warning("%s: %s; it is read again from where the table stands", self._source, error)
-        time.sleep(min(_PAUSE_S[0] * 2.0 ** min(self._tries - 1, 10), _PAUSE_S[1]))
+        self._sleep_s(min(_PAUSE_S[0] * 2.0 ** min(self._tries - 1, 10), _PAUSE_S[1]))
         self._topic.unplace()
 
     def _finished(self) -> bool:
@@ -147,13 +150,13 @@ class Ingester:
     # -- read ------------------------------------------------------------------------------------
 
     def _step(self) -> None:
-        left_s = self._held.since + self._pace.every_s - time.monotonic() if self._held.records else _WAIT_S
+        left_s = self._held.since + self._pace.every_s - self._now_s() if self._held.records else _WAIT_S
         most = min(_ASK, self._pace.rows - self._held.records)
         read = self._topic.collect(most, min(max(left_s, 0.0), _WAIT_S))
         held, pace = self._held, self._pace  # a rebalance within it gives up what was held
         if len(read):
             if not held.records:
-                held.since = time.monotonic()
+                held.since = self._now_s()
             held.records += len(read)
             held.bytes += sum(map(len, filter(None, read.values)))
             held.ends |= {p: self._topic.next[p] for p in sorted(set(read.partitions))}
@@ -162,7 +165,7 @@ class Ingester:
                 self._decode()
         if not held.records:
             return
-        due = time.monotonic() >= held.since + pace.every_s
+        due = self._now_s() >= held.since + pace.every_s
         full = held.records >= pace.rows or held.bytes >= pace.bytes
         if due or full or (self._once and set(self._topic.next) <= self._topic.ended):
             self._commit()
@@ -266,7 +269,7 @@ class Ingester:
         """Commit what was read, with its offsets."""
         if not self._held.records:
             return
-        began = time.monotonic()
+        began = self._now_s()
         self._decode()
         held = self._held
         try:
@@ -303,7 +306,7 @@ class Ingester:
         lag = {str(p): count for p, count in self._topic.lag().items()}
         progress = IngestProgress(
             self._source, outcome.instant or "", outcome.completion_time, rows.num_rows, held.bytes, dead,
-            self._rows, self._commits, time.monotonic() - began, dict(self._stands), lag,
+            self._rows, self._commits, self._now_s() - began, dict(self._stands), lag,
         )  # fmt: skip
         _log.info("%s", progress.describe())
         self._on_progress(progress)

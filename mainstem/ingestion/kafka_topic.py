@@ -209,15 +209,21 @@ class KafkaTopic:
         Where offsets have gaps that is right, and the same comes when it is read again. Something that was
         fetched before the partition was placed would not come twice.
         """
+        come: dict[int, int] = {}
         found = False
         for partition, offset in sorted(first.items()):
             if partition not in self._placed_at:
                 continue
             if offset in (self.next.get(partition), self._placed_at[partition]):
-                del self._placed_at[partition]
+                come[partition] = offset
             elif offset > self.next.get(partition, offset):
                 self._placed_at[partition] = offset
                 found = True
+        if found:  # all of them are read again: what came twice must not have to come twice more
+            self._placed_at |= come
+        else:
+            for partition in come:
+                del self._placed_at[partition]
         return found
 
     def _said(self, message: Any) -> bool:

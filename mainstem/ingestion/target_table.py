@@ -12,7 +12,7 @@ import pyarrow as pa
 from mainstem.api.create import create_table
 from mainstem.api.job_table import exists
 from mainstem.api.table import Table, open_table
-from mainstem.errors import Invalid, TableExists
+from mainstem.errors import Invalid, TableExists, naming
 from mainstem.merge.rules import marks_deletes, merge_rules
 from mainstem.storage.backends import Place, location_of
 from mainstem.storage.store_options import split
@@ -81,7 +81,9 @@ class TargetTable:
     @property
     def table(self) -> Table | None:
         """None as long as there is none."""
-        if self._table is None and exists(self._location):
+        with naming(self.base, "the table cannot be looked for", "try again"):
+            there = self._table is not None or exists(self._location)
+        if self._table is None and there:
             table = open_table(self._path, self._properties)
             raw = table.config
             self._check("record key", self._new.record_key, raw.record_key)
@@ -102,7 +104,9 @@ class TargetTable:
     @property
     def schema(self) -> pa.Schema | None:
         """The table's columns by now, or those that it is to be made with; None: nobody said."""
-        return self._new.schema if self.table is None else self.table.schema
+        table = self.table
+        with naming(self.base, "the table's columns cannot be read", "try again"):
+            return self._new.schema if table is None else table.schema
 
     @property
     def key_columns(self) -> tuple[str, ...]:
