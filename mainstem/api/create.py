@@ -313,7 +313,7 @@ def new_properties(
         CONCURRENCY: NBCC if fixed else OCC,
         **({CONFLICTS: CONFLICTS_BY_FILE} if uses_rings(placing) else {}),
         METADATA: "false",
-        AUTO_UPGRADE: "false",
+        AUTO_UPGRADE: str(AUTO_UPGRADE.read({AUTO_UPGRADE: "false", **given})).lower(),
         **(_LOOKED_FOR_OFTEN if given.get(PROVIDER, default_provider(local)) == FILE_SYSTEM else {}),
         **kept,
         **times,
@@ -413,8 +413,6 @@ def _check_version(version: int, order: list[str], given: Mapping[str, str], loc
             f" table_version={version} differ",
             table=local,
         )
-    if given.get(AUTO_UPGRADE, "false").strip().lower() != "false":
-        raise Unsupported(f"{AUTO_UPGRADE}: mainstem never upgrades a table", table=local)
     if version == 8 and given.get(PARTIAL_UPDATES):
         raise Unsupported(
             f"{PARTIAL_UPDATES}: table version 8 has no partial update modes (Hudi ignores"

@@ -194,6 +194,8 @@ def _opened(options: Wanted) -> Table:
         for key in _GIVEN_WHERE_MISSING
         if key in options.table and not table.properties.get(key)
     }
+    if _is_newer(options.table.get(TABLE_VERSION, ""), table.properties.get(TABLE_VERSION)):
+        missing[TABLE_VERSION_OPTION] = options.table[TABLE_VERSION]
     if key_index(options.table) is None:
         missing.pop(INDEX_TYPE, None)  # buckets are what a table has that says nothing
     given = {**for_opening(options.passed), **missing}
@@ -275,6 +277,8 @@ def contradiction(options: Wanted, config: TableConfig) -> str | None:
         found = _found(config, key)
         if found is None and key in _GIVEN_WHERE_MISSING:
             continue
+        if key == TABLE_VERSION and _is_newer(wanted, found):
+            continue  # the first write upgrades it, or writes by the table's (``api.opened_table``)
         if key == BUCKETS and config.was_resized_from(wanted):
             continue  # a job that began before, or is started again with its old options
         if _comparable(key, wanted) != _comparable(key, found or ""):
@@ -283,6 +287,10 @@ def contradiction(options: Wanted, config: TableConfig) -> str | None:
                 f" {found or 'not set'!r}; drop the option or write to another table"
             )
     return None
+
+
+def _is_newer(wanted: str, found: str | None) -> bool:
+    return wanted.isdecimal() and (found or "").isdecimal() and int(wanted) > int(found or 0)
 
 
 def _found(config: TableConfig, key: str) -> str | None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mainstem.services.restoring import Restored
     from mainstem.services.runner import ServiceRun
     from mainstem.services.savepoints import Savepoint
+    from mainstem.services.version_change import ChangedVersion
     from mainstem.writers.context import WriterContext
     from mainstem.writers.rollback import RolledBackInstant
 
@@ -358,6 +359,41 @@ class Services:
         from mainstem.services.progress import silent
 
         return resizing.resize(self._opened.writer_context(), buckets, progress or silent)
+
+    def upgrade(self, version: int, *, progress: Progress | None = None) -> ChangedVersion:
+        """Give the table a newer version (9 or 10), while writers run.
+
+        From 9 to 10 only the version changes: transactions in flight complete with log files of blocks, what
+        is begun next gets native ones, and readers merge both. From 8 everything is compacted first, nothing
+        may be in flight, payload classes become merge modes, and processes that have the table open are told
+        to open it again. Does nothing if the table has the version. ``progress(what, done, total)`` is called
+        after each file group. Raises ``Invalid`` for an older version, ``Unsupported`` for one that no table
+        is given and for a table whose rows it would change, ``Unavailable`` while something is in flight
+        beside which it may not be; the table is as before then. Hudi's ``UpgradeDowngrade``.
+        """
+        return self._give_version(version, 1, progress)
+
+    def downgrade(self, version: int, *, progress: Progress | None = None) -> ChangedVersion:
+        """Bring a table of version 10 back to 9, which Hudi 1.1 and later read and write.
+
+        Arguments and errors are those of ``upgrade``. Hudi's ``TenToNineDowngradeHandler``.
+        """
+        return self._give_version(version, -1, progress)
+
+    def _give_version(self, version: int, way: int, progress: Progress | None) -> ChangedVersion:
+        from mainstem.services.progress import silent
+        from mainstem.services.version_change import change_version
+
+        now = self._opened.read_version()
+        if type(version) is int and (version - now) * way < 0:
+            other = "downgrade" if way > 0 else "upgrade"
+            raise Invalid(
+                f"the table has version {now}: {other}({version}) gives it the version {version}",
+                table=self._opened.path,
+            )
+        done = change_version(self._opened.writer_context(), version, progress or silent)
+        self._opened.open_again()
+        return done
 
     def schedule_clean(self, *, if_due: bool = False) -> str | None:
         """Roll back dead writers and plan which old files go (``hoodie.clean.policy`` and what belongs to

@@ -100,6 +100,7 @@ def write_spec(opened: OpenedTable, ctx: WriterContext, operation: str) -> Write
         fsync=options.fsync,
         log_bytes_max=options.log_bytes_max,
         block_format=options.block_format,
+        table_version=ctx.config.version,
         partial_blocks=partial_blocks,
         layout={key: opened.given[key] for key in LAYOUT_OPTIONS if key in opened.given},
         never_widened=held.kept,
@@ -131,7 +132,7 @@ def _as_before(ctx: WriterContext, operation: str, user_schema: str) -> WriteSpe
     if before is None or before.user_schema != user_schema:
         return None
     held = _looked_up(ctx)
-    if before.buckets != ctx.buckets:
+    if before.buckets != ctx.buckets or before.table_version != ctx.config.version:
         return None
     return before if (before.never_widened, before.whole_numbers) == (held.kept, held.whole) else None
 

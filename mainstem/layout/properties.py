@@ -277,6 +277,11 @@ class TableConfig:
         return self._flag(EXCLUSIVE)
 
     @property
+    def sorts_files(self) -> bool:
+        """Whether the rows of each file are sorted by record key (``lsm_tree``)."""
+        return self.version >= NATIVE_LOGS_FROM and self._get(STORAGE_LAYOUT).upper() == "LSM_TREE"
+
+    @property
     def buckets(self) -> int | None:
         text = self._get(BUCKETS)
         if not text:

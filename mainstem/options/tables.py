@@ -118,6 +118,10 @@ PAYLOAD_CLASS = Text(
     aliases=("hoodie.datasource.write.payload.class",), flink="payload.class",
     says="Hudi's older way to choose the merge mode; classes that mainstem does not know are refused.",
 )  # fmt: skip
+LEGACY_PAYLOAD = Text(
+    "hoodie.table.legacy.payload.class", like="Java class", read_by="nobody",
+    says="The payload class of a table that was upgraded from version 8; its merge mode has taken its place.",
+)  # fmt: skip
 STRATEGY_ID = Text(
     "hoodie.record.merge.strategy.id", like="UUID", read_by="merge.rules",
     aliases=("hoodie.write.record.merge.strategy.id",), flink="record.merger.strategy",
@@ -172,9 +176,9 @@ COLUMN_DROP = Flag(
     says="Columns are never dropped by leaving them out of a batch.",
 )  # fmt: skip
 AUTO_UPGRADE = Flag(
-    "hoodie.write.auto.upgrade", False, read_by=_ENGINES, only=("false",),
-    why="tables are never upgraded by mainstem",
-    says="Tables that mainstem makes tell Java's writers not to upgrade them.",
+    "hoodie.write.auto.upgrade", True, read_by="api.opened_table",
+    says="The first write of a job upgrades the table to the job's `hoodie.write.table.version`, if that is"
+    " higher; tables that mainstem makes say false.",
 )  # fmt: skip
 COMBINE_UPSERTS = Flag(
     "hoodie.combine.before.upsert", True, read_by=_ENGINES, only=("true",),

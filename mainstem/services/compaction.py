@@ -34,6 +34,7 @@ from mainstem.services.claim import claimed
 from mainstem.services.clustering_order import RowOrder
 from mainstem.services.compact_group import COMPACTIONS, FILE_NAME, GroupTask, final_name
 from mainstem.services.compaction_plan import (
+    UNBOUNDED,
     Clustering,
     CompactionOptions,
     DueGroups,
@@ -110,19 +111,25 @@ class Compaction:
 
 
 def schedule(
-    ctx: WriterContext, *, if_due: bool = False, cluster: Clustering | None = None
+    ctx: WriterContext,
+    *,
+    if_due: bool = False,
+    cluster: Clustering | None = None,
+    everything: bool = False,
 ) -> str | None:
     """Plan a compaction of everything that is completed now; its requested time, None if there is nothing.
 
     ``if_due`` asks the trigger first (``hoodie.compact.inline.*``). Writers in flight are not in the plan
     and lose nothing: their log files will lie on top of the new base files. ``cluster``: the new base files
     have this order, and groups that are not in it are compacted, too, if they have no logs; otherwise the
-    order is the options'. Raises whatever the lock raises, ``Invalid`` for an order by columns that the table
-    lacks.
+    order is the options'. ``everything``: whatever strategy the options name. Raises whatever the lock
+    raises, ``Invalid`` for an order by columns that the table lacks.
     """
     options = CompactionOptions.from_properties({**ctx.config.raw, **ctx.given})
     if if_due and not is_due(ctx.timeline(), options, ctx.publisher.now()):
         return None
+    if everything:
+        options = replace(options, strategy=UNBOUNDED)
     with naming(ctx.base, "planning a compaction failed", "nothing is planned, try again"):
         return _schedule(ctx, options, cluster, if_due=if_due)
 

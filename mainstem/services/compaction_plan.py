@@ -55,7 +55,7 @@ STRATEGIES = (
     "LogFileSizeBasedCompactionStrategy", "LogFileNumBasedCompactionStrategy",
     "BoundedIOCompactionStrategy", "UnBoundedCompactionStrategy",
 )  # fmt: skip
-_UP_TO_A_BOUND = STRATEGIES[2]
+_UP_TO_A_BOUND, UNBOUNDED = STRATEGIES[2:]
 # For a slice without a base file, assume that the new one has Hudi's default size.
 _NEW_BASE_MB = 120.0
 # How often the listing is tried while others remove files.
@@ -358,7 +358,7 @@ def _chosen(planned: list[PlannedGroup], options: CompactionOptions) -> list[Pla
     elif options.strategy == "LogFileNumBasedCompactionStrategy":
         planned = [p for p in planned if len(p.operation.log_files) >= options.log_files_min]
         planned.sort(key=lambda p: -len(p.operation.log_files))
-    if options.strategy == "UnBoundedCompactionStrategy":
+    if options.strategy == UNBOUNDED:
         return planned
     left = float(options.target_io_mb)
     chosen = []

@@ -291,6 +291,7 @@ def _spec(ctx: WriterContext, buckets: int) -> WriteSpec:
         log_schema="",
         fsync=ctx.services_sync,
         log_bytes_max=ctx.options.log_bytes_max,
+        table_version=config.version,
         layout={key: ctx.given[key] for key in LAYOUT_OPTIONS if key in ctx.given},
     )
 

@@ -67,6 +67,8 @@ class WriteSpec:
     log_bytes_max: int
     #: ``hoodie.logfile.data.block.format``
     block_format: str = "avro"
+    #: the table's version, by which log files are written
+    table_version: int = 9
     #: ``update_columns`` writes IS_PARTIAL blocks, which hold the given columns only
     partial_blocks: bool = False
     #: columns that a batch lacks are written as nulls (``hoodie.write.set.null.for.missing.columns``)

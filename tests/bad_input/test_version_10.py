@@ -57,6 +57,7 @@ WRITES: dict[str, Write] = {
     "run_clustering": lambda t: t.run_clustering(),
     "cluster": lambda t: t.cluster("ts"),
     "resize": lambda t: t.resize(8),
+    "downgrade": lambda t: t.downgrade(9),
     "schedule_clean": lambda t: t.schedule_clean(),
     "clean": lambda t: t.clean(),
     "archive": lambda t: t.archive(),
@@ -78,7 +79,7 @@ READS = {
     "refresh_index", "index", "check_new_name", "search", "explain_search", "vectors", "indexes",
     "path", "properties", "config", "schema", "cautions", "timeline", "file_slices", "scan", "dataset",
     "to_pandas", "changes", "explain_row", "history", "files", "doctor", "activity",
-    "savepoints", "validate_metadata", "services",
+    "savepoints", "validate_metadata", "services", "upgrade",
     "opened",
 }  # fmt: skip
 COMMANDS = ("rollback", "log-compact", "compact", "cluster", "clean", "archive", "savepoint", "restore")
