@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -20,7 +21,7 @@ import pyarrow as pa
 
 from mainstem import limits
 from mainstem.errors import CorruptTable, Unsupported
-from mainstem.formats.avro_schema import META_FIELDS, avro_to_arrow
+from mainstem.formats.avro_schema import META_FIELDS, avro_to_arrow, parse_schema
 from mainstem.formats.log_file import BlockKind, Header, LogBlock
 from mainstem.formats.schema_resolution import project_to
 
@@ -87,6 +88,26 @@ class NativeBlock(LogBlock):
             raise CorruptTable(f"deletes file without the column {KEY_COLUMN}", path=self.path)
         return self._rows.read([KEY_COLUMN, *ordering], self.groups)
 
+    def deletes(self) -> pa.Table:
+        """As of a block in a file of blocks: record_key, partition_path (null: that of the file's folder),
+        ordering, ordering_is_default."""
+        names = self.ordered_by
+        rows = self.deleted(names).combine_chunks()
+        columns = [rows.column(name) for name in names]
+        arrays = [pa.concat_arrays([pa.nulls(0, c.type), *c.chunks]) for c in columns]
+        ordering = arrays[0] if len(arrays) == 1 else pa.nulls(rows.num_rows)
+        if len(arrays) > 1:
+            ordering = pa.StructArray.from_arrays(arrays, names=names)
+        default = np.ones(rows.num_rows, bool)
+        for array in arrays:
+            default &= np.asarray(array.is_null())
+        return pa.table(
+            {
+                "record_key": rows.column(KEY_COLUMN), "partition_path": pa.nulls(rows.num_rows, pa.string()),
+                "ordering": ordering, "ordering_is_default": pa.array(default),
+            }
+        )  # fmt: skip
+
     @property
     def ordered_by(self) -> list[str]:
         """The ordering fields that a deletes file has."""
@@ -114,6 +135,42 @@ def native_block(
     told = headers.get(Header.INSTANT_TIME, instant)
     groups = tuple(range(len(rows.groups)))
     return NativeBlock(KINDS[kind], told, headers, memoryview(b""), 0, path, 0, rows, groups)
+
+
+def header_note(instant: str, schema_text: str, *, partial: bool = False) -> dict[str, str]:
+    """The entry of a footer that makes a file a native log of this instant. ``schema_text``: of its rows, or
+    of the table where it holds deletes; with Hudi's meta fields."""
+    header = {"VERSION": str(_FORMAT_VERSION_MAX), "SCHEMA": schema_text, "INSTANT_TIME": instant}
+    if partial:
+        header["IS_PARTIAL"] = "true"
+    return {HEADER_KEY: json.dumps(header, separators=(",", ":"), ensure_ascii=False)}
+
+
+@lru_cache(maxsize=64)
+def deletes_schema(schema_text: str, ordering: tuple[str, ...]) -> str:
+    """The Avro schema of a deletes file (``HoodieSchemas.createDeleteLogSchema``): the record key, and these
+    fields of the table's schema, which may be null."""
+    kinds = {field["name"]: field["type"] for field in parse_schema(schema_text)["fields"]}
+    fields: list[dict[str, object]] = [{"name": KEY_COLUMN, "type": "string"}]
+    for name in ordering:
+        branches = kinds[name] if isinstance(kinds[name], list) else [kinds[name]]
+        branches = ["null", *(branch for branch in branches if branch != "null")]
+        fields.append({"name": name, "type": branches, "default": None})
+    record = {"type": "record", "name": "hudi_delete_log_record", "fields": fields}
+    return json.dumps(record, separators=(",", ":"))
+
+
+def deletes_table(
+    schema_text: str, ordering: tuple[str, ...], keys: pa.Array, values: Sequence[pa.Array] | None
+) -> pa.Table:
+    """Rows of a deletes file. ``values``: those of the ordering fields; None: the keys are deleted whatever
+    the values of their rows."""
+    schema = avro_to_arrow(deletes_schema(schema_text, ordering))
+    columns = [keys.cast(pa.string())]
+    for place, name in enumerate(ordering):
+        kind = schema.field(name).type
+        columns.append(pa.nulls(len(keys), kind) if values is None else values[place].cast(kind))
+    return pa.table(columns, schema=schema)
 
 
 def read_header(data: bytes | None, *, path: str) -> dict[int, str]:

@@ -75,6 +75,8 @@ class WriteStat:
     blocks: int = 0
     #: it gets its name when the instant completes (``publish.showing``)
     unshown: bool = False
+    #: of a deletes file: the file of rows that was written with it
+    beside: str = ""
 
     @property
     def path(self) -> str:
@@ -87,7 +89,8 @@ class WriteStat:
         return paths.unshown(self.instant, self.partition, self.file_name) if self.unshown else self.path
 
     def record(self) -> dict[str, Any]:
-        """The Avro record as Java fills it: prevCommit is this instant, logFiles holds only this file."""
+        """The Avro record as Java fills it: prevCommit is this instant, logFiles holds only this file, and
+        beside deletes the rows of the same version."""
         return {**_APPENDED, **self._own()}
 
     def encoded(self) -> Encoded:
@@ -106,7 +109,7 @@ class WriteStat:
             "prevCommit": self.instant,
             "partitionPath": self.partition,
             "logVersion": self.version,
-            "logFiles": [self.file_name],
+            "logFiles": [self.beside, self.file_name] if self.beside else [self.file_name],
         }
 
 

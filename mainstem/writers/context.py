@@ -200,20 +200,20 @@ class WriterContext:
         self.ended_resizes.add(resize.instant)
         return resize.before
 
-    def reread_config(self, section: object = None, written: int | None = None) -> None:
+    def reread_config(self, section: object = None, *, native_logs: bool | None = None) -> None:
         """Check that the table's properties are still those that the transaction was planned for.
 
         Called when a write is planned and, with its ``section``, under the lock. The list of indexes may
         change (``writers.publish_with_metadata``), bucket counts of partitions may not. The table may have
         been upgraded to version 10 meanwhile, or brought back to 9: what is planned from now on is of its
-        version. ``written``: the version by which the transaction wrote its log files. Raises ``Unsupported``
-        or ``Invalid``, naming the changed properties.
+        version. ``native_logs``: whether the transaction wrote its log files by version 10. Raises
+        ``Unsupported`` or ``Invalid``, naming the changed properties.
         """
         found = self.properties(section)
         if {self.config.version, found.version} == _SAME_MERGE:
             self._follow_version(found)
-        if written is not None:
-            self._check_written(found, written)
+        if native_logs is not None:
+            self._check_written(found, native_logs)
         if self.config.bucket_rules is not None:
             stored_rules(self.seams.storage, self.config)
         if found is self.agreed:
@@ -242,17 +242,18 @@ class WriterContext:
         self.config = config
         self.planned.clear()
 
-    def _check_written(self, found: TableConfig, written: int) -> None:
-        """Under the lock: whether readers of the table as it is now read log files of version ``written``.
+    def _check_written(self, found: TableConfig, native: bool) -> None:
+        """Under the lock: whether readers of the table as it is now read the transaction's log files.
 
-        Those of version 10 also read files of blocks, except in the layout whose files are sorted by key. No
-        table gets that layout by an upgrade. Raises ``Invalid``.
+        Those of version 10 also read files of blocks, except in the layout whose files are sorted by key,
+        which no table gets by an upgrade. Raises ``Invalid``.
         """
-        if written == found.version or (written < found.version and not found.sorts_files):
+        if found.version >= NATIVE_LOGS_FROM if native else not found.sorted_files:
             return
         raise Invalid(
-            f"the table has version {found.version} since this transaction began, which wrote log files of"
-            f" version {written}: readers would miss its rows. Nothing was published; write the data again",
+            f"the table has version {found.version} since this transaction began, and readers of that version"
+            f" would miss the rows in its log files, which are {'native' if native else 'files of blocks'}."
+            " Nothing was published; write the data again",
             table=self.base,
         )
 

@@ -1223,7 +1223,7 @@ class Transaction:
         condemned_now = check_stands(ctx, timeline, self.instant)
         if self._shown_before:
             return ShownBefore(DELTACOMMIT, self.instant, "", None)
-        ctx.reread_config(section, self._spec.table_version)
+        ctx.reread_config(section, native_logs=self._spec.native_logs)
         ctx.check_counts(timeline)
         self._alone = timeline.newest_completed == self._spec.planned_on
         if self._guard is not None:

@@ -155,6 +155,34 @@ def test_from_9_to_10_the_version_changes_and_nothing_else(tmp_path: Path, metad
     assert content(table).equals(shown)
 
 
+def test_writers_go_on_beside_an_upgrade_to_10_and_write_natively_from_their_next_transaction_on(
+    tmp_path: Path,
+) -> None:
+    table = make(tmp_path / "t")
+    table.upsert(rows(range(6), 1))
+    flying, later = table.begin("upsert"), mainstem.open_table(table.path)
+    flying.write(rows([0, 6], 2, "w"))
+    later.upsert(rows([1], 2, "w"))
+    mainstem.open_table(table.path).upgrade(10)
+    flying.write(rows([2], 2, "w"))
+    flying.commit()
+    for one in (table, later):
+        one.upsert(rows([3], 3, "x"))
+        one.delete(rows([4], 4).select(["id", "city"]))
+    shown = {row["id"]: row["value"] for row in content(mainstem.open_table(table.path)).to_pylist()}
+    assert shown == {"k00": "w0", "k01": "w1", "k02": "w2", "k03": "x3", "k05": "v5", "k06": "w6"}
+    instants = {
+        native: {name.instant for name in logs(table) if name.is_native is native} for native in (False, True)
+    }
+    assert flying.instant in instants[False] and len(instants[True]) == 4
+    assert not instants[False] & instants[True]
+
+def logs(table: mainstem.Table) -> list[paths.LogName]:
+    """Its log files."""
+    names = [name for one in table.file_slices() for name in one.log_files]
+    return [found for name in names if (found := paths.parse_log_name(name)) is not None]
+
+
 def dying(table: mainstem.Table, at: int, after: bool) -> bool:
     """Upgrade to 10 in a process that dies at that call; whether it did."""
     ctx = table.writer_context()
