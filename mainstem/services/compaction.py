@@ -116,14 +116,16 @@ def schedule(
     if_due: bool = False,
     cluster: Clustering | None = None,
     everything: bool = False,
+    native_logs: bool = False,
 ) -> str | None:
     """Plan a compaction of everything that is completed now; its requested time, None if there is nothing.
 
     ``if_due`` asks the trigger first (``hoodie.compact.inline.*``). Writers in flight are not in the plan
     and lose nothing: their log files will lie on top of the new base files. ``cluster``: the new base files
     have this order, and groups that are not in it are compacted, too, if they have no logs; otherwise the
-    order is the options'. ``everything``: whatever strategy the options name. Raises whatever the lock
-    raises, ``Invalid`` for an order by columns that the table lacks.
+    order is the options'. ``everything``: whatever strategy the options name. ``native_logs``: only groups
+    with native log files, be they deletes that a compaction kept. Raises whatever the lock raises,
+    ``Invalid`` for an order by columns that the table lacks.
     """
     options = CompactionOptions.from_properties({**ctx.config.raw, **ctx.given})
     if if_due and not is_due(ctx.timeline(), options, ctx.publisher.now()):
@@ -131,14 +133,19 @@ def schedule(
     if everything:
         options = replace(options, strategy=UNBOUNDED)
     with naming(ctx.base, "planning a compaction failed", "nothing is planned, try again"):
-        return _schedule(ctx, options, cluster, if_due=if_due)
+        return _schedule(ctx, options, cluster, if_due=if_due, native_logs=native_logs)
 
 
 def _schedule(
-    ctx: WriterContext, options: CompactionOptions, cluster: Clustering | None, *, if_due: bool
+    ctx: WriterContext,
+    options: CompactionOptions,
+    cluster: Clustering | None,
+    *,
+    if_due: bool,
+    native_logs: bool,
 ) -> str | None:
     order = _wanted_order(ctx) if cluster is None else cluster.order
-    due = DueGroups(FileListing(ctx.seams.storage, ctx.config), cluster)
+    due = DueGroups(FileListing(ctx.seams.storage, ctx.config), cluster, native_logs=native_logs)
 
     def plan(timeline: ActiveTimeline) -> bytes | None:
         if if_due and not is_due(timeline, options, ctx.publisher.now()):

@@ -3,15 +3,14 @@
 Hudi's ``UpgradeDowngrade.run`` does the same in this order; which properties change is in
 ``layout.version_changes``.
 
-  1. what must be merged before is compacted, beside writers (8 to 9, and 10 to 9: everything)
-  2. [[ the metadata table's ``hoodie.properties``, if there is one ]]
-  3. [[ (8 to 9) the index definitions get versions ]]
-  4. [[ the table's ``hoodie.properties``: here it has the other version ]]
+  1. what the older or newer version would merge otherwise is compacted, beside writers (8 to 9: every log
+     file; 10 to 9: every native one, of the metadata table, too)
+  2. [[ nothing is in flight that may not be, and nothing came meanwhile that 1 is for; else 1 again
+     3. the metadata table's ``hoodie.properties``, if there is one
+     4. (8 to 9) the index definitions get versions
+     5. the table's ``hoodie.properties``: here it has the other version ]]
 
-The sections of 2 to 4 look again whether it may be, and 4 whether the metadata table has its version: if it
-was made, or made anew, in between, 2 is done again.
-
-**A crash** after 2 leaves a metadata table of the other version. Its files are the same for mainstem, whose
+**A crash** after 3 leaves a metadata table of the other version. Its files are the same for mainstem, whose
 writers go by the table's own version, and Java finds it as its own upgrade would leave it. Whoever repeats
 the change ends it.
 
@@ -22,34 +21,45 @@ has in flight, or fails at the metadata table; it cannot open the table any more
 action but a clean may be in flight: readers of version 9 do not read native log files, and a writer of Hudi
 1.0 in flight would not notice that the rules of merging have other names. A write that was planned before and
 begins afterwards is refused at its commit, with nothing published.
+
+**What stays of version 10.** Older file slices keep their native log files until they are cleaned. A reader
+of version 9 takes them for base files of the instant ``<instant>_<version>``, which is none. Once the start
+of its timeline has passed that instant it counts as completed; but the slice is older than the base file that
+1 made, so it is not the newest. A native log file of an instant that never completed might be: with one,
+nothing is changed. Deletes that compactions keep for late rows (``services.kept_deletes``) are forgotten.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from mainstem.errors import Invalid, Unavailable, Unsupported, naming
-from mainstem.layout.properties import NATIVE_LOGS_FROM, TableConfig, load_config
+from mainstem.errors import CorruptTable, Invalid, Unavailable, Unsupported, naming
+from mainstem.layout.partitions import list_partitions
+from mainstem.layout.properties import TableConfig, load_config
 from mainstem.layout.property_change import change_properties, date_text
 from mainstem.layout.version_changes import changes_to, with_changes
 from mainstem.metadata.index_definitions import V1, read_definitions, replace_definitions
 from mainstem.metadata.metadata_partitions import COLUMN_STATS, PARTITION_STATS
-from mainstem.options.tables import TABLE_VERSION
+from mainstem.options.tables import KEEP_TOMBSTONES, TABLE_VERSION
 from mainstem.publish.publisher import Guarded
+from mainstem.readers.planning.table_state import TableState
 from mainstem.services import compaction
+from mainstem.services.compaction_plan import UNBOUNDED, CompactionOptions, DueGroups, FileListing
+from mainstem.services.metadata import metadata_compaction
 from mainstem.services.progress import Progress, silent
 from mainstem.storage import paths
 from mainstem.storage.folder_storage import FolderStorage
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.instant import CLEAN, SAVEPOINT, Instant
+from mainstem.truetime.seams import Randomness
 from mainstem.writers.context import WriterContext
 from mainstem.writers.rollback import roll_back_failed_writes
 
 __all__ = ["ChangedVersion", "change_version", "suggested"]
 
-#: how often a metadata table that was made meanwhile is looked at again
-_ROUNDS_MAX = 10
+#: rounds of compaction beside writers
+_ROUNDS_MAX = 5
 
 
 @dataclass(frozen=True)
@@ -82,16 +92,16 @@ def change_version(ctx: WriterContext, version: int, progress: Progress = silent
         before = ctx.read_properties()
         _check(ctx, before, version)
         done: list[str] = []
-        if _merges_first(before.version, version):
-            roll_back_failed_writes(ctx)
-            done = _compact(ctx, progress)
         for _ in range(_ROUNDS_MAX):
-            _change_metadata_table(ctx, version)
-            _version_definitions(ctx, version)
-            if _change_table(ctx, version):
+            left = _Left.of(ctx, before.version, version)
+            if left is not None:
+                done += left.compact(progress)
+            if ctx.publisher.guarded(lambda section: _change(ctx, section, version, left)):  # noqa: B023
                 return ChangedVersion(before.version, version, tuple(done))
     raise Unavailable(
-        f"the metadata table was made anew {_ROUNDS_MAX} times meanwhile: try again", table=ctx.base
+        f"something completed in each of {_ROUNDS_MAX} rounds of compaction: stop the writers, and try again;"
+        f" the table has version {before.version} as before",
+        table=ctx.base,
     )
 
 
@@ -105,12 +115,6 @@ def _check(ctx: WriterContext, config: TableConfig, version: int) -> None:
     TableConfig(with_changes(config.raw, changes_to(config, version))).check_readable(ctx.base)
     if config.version < 9 <= version:
         _check_statistics(ctx, config)
-    if config.version >= NATIVE_LOGS_FROM and version < NATIVE_LOGS_FROM:
-        raise Unsupported(
-            f"a table of version {config.version} is not brought back to {version} yet: do it with Hudi 1.3"
-            " (call downgrade_table, 'NINE')",
-            table=ctx.base,
-        )
 
 
 def _check_statistics(ctx: WriterContext, config: TableConfig) -> None:
@@ -125,21 +129,82 @@ def _check_statistics(ctx: WriterContext, config: TableConfig) -> None:
             )
 
 
-def _merges_first(before: int, after: int) -> bool:
-    """Whether log files of the version before must be gone."""
-    return before != after and (before, after) != (9, 10)
-
-
 # -- before ----------------------------------------------------------------------------------------------
 
 
-def _compact(ctx: WriterContext, progress: Progress) -> list[str]:
-    """Step 1: compact all that is completed, whatever the table's strategy leaves for later."""
-    done = [compaction.execute(ctx, time, progress) for time in compaction.pending(ctx.timeline())]
-    time = compaction.schedule(ctx, everything=True)
-    if time is not None:
-        done.append(compaction.execute(ctx, time, progress))
-    return [one.requested for one in done if one is not None and one.completion is not None]
+class _Left:
+    """Step 1, and whether anything is left for it: log files of the version before."""
+
+    def __init__(self, ctx: WriterContext, *, native: bool) -> None:
+        roll_back_failed_writes(ctx)
+        self._native = native
+        #: for a compaction that keeps no deletes, which would be native
+        forgetting = {**ctx.config.raw, KEEP_TOMBSTONES: "0"}
+        self._ctx = replace(ctx, config=replace(ctx.config, raw=forgetting)) if native else ctx
+        self._due: DueGroups | None = None
+        self._natives: list[tuple[str, str]] = []
+
+    @classmethod
+    def of(cls, ctx: WriterContext, before: int, after: int) -> _Left | None:
+        """None where every log file may stay."""
+        if before == after or (before, after) == (9, 10):
+            return None
+        return cls(ctx, native=before > after)
+
+    def compact(self, progress: Progress) -> list[str]:
+        """Compact, whatever the table's strategy leaves for later; the requested times."""
+        ctx = self._ctx
+        done = [compaction.execute(ctx, time, progress) for time in compaction.pending(ctx.timeline())]
+        time = compaction.schedule(ctx, everything=True, native_logs=self._native)
+        if time is not None:
+            done.append(compaction.execute(ctx, time, progress))
+        if self._native:
+            metadata_compaction.run(ctx, if_due=False)
+            # Found now, so that little is left to be looked at under the lock.
+            listing = FileListing(ctx.seams.storage, ctx.read_properties().completed_by(ctx.given))
+            self._due = DueGroups(listing, native_logs=True)
+            self._natives = _native_files(ctx)
+        return [one.requested for one in done if one is not None and one.completion is not None]
+
+    def is_due_again(self, section: Guarded) -> bool:
+        """Under the lock, with nothing in flight."""
+        if self._due is None:
+            return False
+        state, groups = self._due.now(CompactionOptions(strategy=UNBOUNDED))
+        if groups:
+            return True
+        self._refuse_unknown(state)
+        table = state.metadata_table
+        return table is not None and any(
+            paths.is_native_log(name)
+            for partition in table.partitions
+            for group in table.groups(partition)
+            for name in group.slices[0].log_files
+        )
+
+    def _refuse_unknown(self, state: TableState) -> None:
+        """Raises ``CorruptTable`` for a native log file that no completed instant has, once nothing is in
+        flight."""
+        for path, instant in self._natives:
+            if state.completion(instant) is None:
+                raise CorruptTable(
+                    f"a log file of {instant}, which never completed: readers of version 9 may take it for a"
+                    " base file one day. Nothing was changed; remove it if `mainstem rollback` leaves it, the"
+                    " process that wrote it is gone, and neither timeline nor archive has that instant",
+                    table=state.storage.base,
+                    path=path,
+                )
+
+
+def _native_files(ctx: WriterContext) -> list[tuple[str, str]]:
+    """Path and instant of each native log file that lies in the table's folders."""
+    storage, partitioned = ctx.seams.storage, bool(ctx.config.partition_fields)
+    return [
+        (paths.in_partition(listing.partition, name), found.instant)
+        for listing in list_partitions(storage, partitioned=partitioned)
+        for name in sorted(listing.names)
+        if (found := paths.parse_log_name(name)) is not None and found.is_native
+    ]
 
 
 def _in_flight(timeline: ActiveTimeline) -> Instant | None:
@@ -147,9 +212,7 @@ def _in_flight(timeline: ActiveTimeline) -> Instant | None:
     return next((i for i in timeline.pending if i.action not in (CLEAN, SAVEPOINT)), None)
 
 
-def _refuse_beside_others(section: Guarded, before: int, after: int) -> None:
-    if not _merges_first(before, after):
-        return
+def _refuse_beside_others(section: Guarded, before: int) -> None:
     found = _in_flight(section.timeline)
     if found is not None:
         raise Unavailable(
@@ -164,19 +227,22 @@ def _refuse_beside_others(section: Guarded, before: int, after: int) -> None:
 # -- the change ------------------------------------------------------------------------------------------
 
 
-def _change_metadata_table(ctx: WriterContext, version: int) -> None:
-    """Step 2."""
-
-    def work(section: Guarded) -> None:
-        if _metadata_version(section.storage) not in (None, version):
-            _refuse_beside_others(section, load_config(section.storage).version, version)
-            told: dict[str, str | None] = {TABLE_VERSION: str(version)}
-            change_properties(
-                section, ctx.seams.random, lambda config: told, date_text(ctx.seams), paths.METADATA
-            )
-
-    if _metadata_version(ctx.seams.storage) not in (None, version):
-        ctx.publisher.guarded(work)
+def _change(ctx: WriterContext, section: Guarded, version: int, left: _Left | None) -> bool:
+    """Steps 2 to 5; False if step 1 is due again. Under the lock."""
+    storage, random, when = section.storage, ctx.seams.random, date_text(ctx.seams)
+    config = load_config(storage)
+    if left is not None and config.version != version:
+        _refuse_beside_others(section, config.version)
+        if left.is_due_again(section):
+            return False
+    changes = changes_to(config, version)
+    if _metadata_version(storage) not in (None, version):
+        told: dict[str, str | None] = {TABLE_VERSION: str(version)}
+        change_properties(section, random, lambda found: told, when, paths.METADATA)
+    if config.version < 9 <= version:
+        _version_definitions(section, random, config)
+    change_properties(section, random, lambda found: changes, when)
+    return True
 
 
 def _metadata_version(storage: Storage) -> int | None:
@@ -188,34 +254,11 @@ def _metadata_version(storage: Storage) -> int | None:
         return None
 
 
-def _version_definitions(ctx: WriterContext, version: int) -> None:
-    """Step 3: version 9 wants a version for each index; those without are of the first."""
-    if version < 9 or ctx.read_properties().version >= 9:
-        return
-
-    def work(section: Guarded) -> None:
-        config = load_config(section.storage)
-        found = read_definitions(section.storage, config)
-        made = found
-        for name in sorted(found.by_partition):
-            if found.by_partition[name].version is None:
-                made = made.with_definition(replace(found.by_partition[name], version=V1))
-        if made != found:
-            replace_definitions(section, ctx.seams.random, config, made)
-
-    ctx.publisher.guarded(work)
-
-
-def _change_table(ctx: WriterContext, version: int) -> bool:
-    """Step 4; False if the metadata table has another version."""
-
-    def work(section: Guarded) -> bool:
-        if _metadata_version(section.storage) not in (None, version):
-            return False
-        _refuse_beside_others(section, load_config(section.storage).version, version)
-        change_properties(
-            section, ctx.seams.random, lambda config: changes_to(config, version), date_text(ctx.seams)
-        )
-        return True
-
-    return ctx.publisher.guarded(work)
+def _version_definitions(section: Guarded, random: Randomness, config: TableConfig) -> None:
+    """Version 9 wants a version for each index; those without are of the first."""
+    found = made = read_definitions(section.storage, config)
+    for name in sorted(found.by_partition):
+        if found.by_partition[name].version is None:
+            made = made.with_definition(replace(found.by_partition[name], version=V1))
+    if made != found:
+        replace_definitions(section, random, config, made)
