@@ -150,6 +150,13 @@ def read_header(data: bytes | None, *, path: str) -> dict[int, str]:
     return {_NUMBERS[name]: value for name, value in found.items() if name in _NUMBERS}
 
 
+def is_partial(notes: Mapping[bytes, bytes] | None, *, path: str) -> bool:
+    """Whether a file with these entries in its footer holds only the columns that an update set; False for
+    one that is no native log. Raises what ``read_header`` raises."""
+    data = (notes or {}).get(HEADER_KEY.encode())
+    return data is not None and read_header(data, path=path).get(Header.IS_PARTIAL, "").lower() == "true"
+
+
 def _pairs(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(pairs) > limits.LOG_HEADER_COUNT_MAX:
         raise ValueError(f"{len(pairs)} entries; at most {limits.LOG_HEADER_COUNT_MAX} are read")
