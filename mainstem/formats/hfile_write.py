@@ -82,8 +82,8 @@ def write_hfile(
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A further entry of the file info: ``first`` differs from file to file, ``rest`` is the same in many, and
-    so compressed once."""
+    """A further entry of the file info: ``first`` differs from file to file, ``rest`` is the same in many and
+    compressed once."""
 
     name: str
     first: bytes

@@ -87,6 +87,10 @@ class NativeBlock(LogBlock):
             raise CorruptTable(f"deletes file without the column {KEY_COLUMN}", path=self.path)
         return self._rows.read([KEY_COLUMN, *ordering], self.groups)
 
+    def columns(self, wanted: Sequence[str]) -> list[str]:
+        """The columns that ``table`` reads for these."""
+        return list(self._target(wanted).names)
+
     @property
     def ordered_by(self) -> list[str]:
         """The ordering fields that a deletes file has."""

@@ -319,6 +319,11 @@ class TableConfig:
         return uses_rings(self.raw)
 
     @property
+    def sorted_files(self) -> bool:
+        """Whether the rows of each file are sorted by record key (an LSM tree)."""
+        return self._get(STORAGE_LAYOUT).upper() == "LSM_TREE"
+
+    @property
     def hash_fields(self) -> tuple[str, ...]:
         return self._fields(HASH_FIELD) or self.record_key
 

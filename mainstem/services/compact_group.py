@@ -7,8 +7,10 @@ runs the tasks in its own threads or on the workers of a cluster, and completes 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +21,7 @@ from mainstem.formats.base_file import BaseFileFormat, write_base_file
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.publish.staging import Content
 from mainstem.readers.rows.bounded_merge import read_bounded
+from mainstem.readers.rows.sorted_merge import Unsorted, merges_sorted, read_sorted
 from mainstem.readers.rows.split import ReadSpec, Split, split_paths
 from mainstem.services.clustering_order import RowOrder
 from mainstem.services.compaction_plan import measured
@@ -37,6 +40,7 @@ from mainstem.timeline.plans import CompactionOperation
 from mainstem.truetime.clock import Clock, SystemClock
 
 FILE_NAME = META_FIELDS[4]
+_log = logging.getLogger(__name__)
 
 
 def _made_name(name: str) -> paths.BaseName | paths.LogName | None:
@@ -59,7 +63,8 @@ class GroupTask:
     schema of the new base file; ``log_rows``: rows and deleted keys in the logs, as their commits counted
     them; ``memory_bytes``: roughly what the task may use; ``durable``: fsync what is written; ``order``: of
     the rows, None for that of the old base file, then of the logs; ``keep_hours``: for how long deletes are
-    kept beside the base file (``services.kept_deletes``), 0: they are not.
+    kept beside the base file (``services.kept_deletes``), 0: they are not; ``sorted_files``: the files are
+    those of an ``lsm_tree`` table, and ``order`` is that of their keys.
     """
 
     location: Location
@@ -74,6 +79,7 @@ class GroupTask:
     durable: bool
     order: RowOrder | None = None
     keep_hours: int = 0
+    sorted_files: bool = False
 
     @property
     def base(self) -> str:
@@ -104,10 +110,19 @@ class GroupTask:
 
         seen = DeletesSeen(self.spec)
 
-        def write(sink: Upload) -> None:
-            write_base_file(self._rows(storage, seen), self.schema, sink, self.how)
+        def write(sink: Upload, side_by_side: bool = self.sorted_files) -> None:
+            rows = self._rows(storage, seen, side_by_side)
+            write_base_file(rows, self.schema, sink, self.how)
 
-        info = self._make(storage, self.file_name, identity, lambda: write)
+        try:
+            info = self._make(storage, self.file_name, identity, lambda: write)
+        except Unsorted as error:
+            _log.warning(
+                "%s: %s is not sorted by record key, as readers of such a table (lsm_tree) expect; it is"
+                " sorted now", self.base, error.path,
+            )  # fmt: skip
+            again = partial(write, side_by_side=False)
+            info = self._make(storage, self.file_name, identity, lambda: again)
         kept = None if seen.none else self._keep(storage, identity)
         operation = self.operation
         return CompactionStat(
@@ -176,12 +191,14 @@ class GroupTask:
             deletes=count, size_bytes=size, blocks=blocks_made,
         )  # fmt: skip
 
-    def _rows(self, storage: Storage, seen: DeletesSeen) -> Iterator[pa.Table]:
+    def _rows(self, storage: Storage, seen: DeletesSeen, side_by_side: bool) -> Iterator[pa.Table]:
         operation = self.operation
         base, logs = split_paths(operation.partition, operation.base_file, operation.log_files)
         split = Split(operation.partition, operation.file_id, base, logs, self.spec)
         memory = self.memory_bytes
-        if self.order is None:
+        if side_by_side and merges_sorted(split, memory):
+            tables = read_sorted(storage, split, memory, seen.note)
+        elif self.order is None:
             tables = read_bounded(storage, split, memory, seen.note)
         else:
             tables = read_in_order(storage, [split], self.order, memory, seen.note)

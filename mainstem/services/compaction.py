@@ -18,12 +18,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from mainstem.errors import CorruptTable, Invalid, Unavailable, naming
+from mainstem.errors import CorruptTable, Invalid, Unavailable, Unsupported, naming
 from mainstem.formats.avro_schema import arrow_to_avro, avro_to_arrow
 from mainstem.formats.base_file import BaseFileFormat
 from mainstem.layout.properties import load_config
 from mainstem.layout.schema_fit import arrow_user_schema
 from mainstem.limits import MIB
+from mainstem.merge.rules import KEY_COLUMN
+from mainstem.options.services import SORT_COLUMNS
+from mainstem.options.tables import STORAGE_LAYOUT
 from mainstem.options.writing import GROUP_BYTES
 from mainstem.publish.publisher import Section
 from mainstem.readers.planning.query_schema import schema_text
@@ -131,6 +134,12 @@ def _schedule(
     ctx: WriterContext, options: CompactionOptions, cluster: Clustering | None, *, if_due: bool
 ) -> str | None:
     order = _wanted_order(ctx) if cluster is None else cluster.order
+    if order is not None and ctx.config.sorted_files:
+        raise Unsupported(
+            f"rows of a table with {STORAGE_LAYOUT}=LSM_TREE have the order of their record keys and no other"
+            f" one ({order}): leave {SORT_COLUMNS} out, or cluster a table of the default layout",
+            table=ctx.base,
+        )
     due = DueGroups(FileListing(ctx.seams.storage, ctx.config), cluster)
 
     def plan(timeline: ActiveTimeline) -> bytes | None:
@@ -219,7 +228,9 @@ def _begun(ctx: WriterContext, time: str, at_once: int) -> Execution:
     # A plan without an order is another engine's, or of a job that has none.
     order = RowOrder.from_plan(notes) or _wanted_order(ctx)
     order = None if order is None else order.within(avro_to_arrow(base_schema))
-    if order is not None:
+    if ctx.config.sorted_files:
+        order = RowOrder((KEY_COLUMN,))
+    elif order is not None:
         narrow = how.group_bytes if GROUP_BYTES in properties else min(how.group_bytes, ORDERED_GROUP_BYTES)
         how = replace(how, group_bytes=narrow, order=str(order))
     spec = read_spec(state, None, None, None, "error", stored=True)
@@ -229,7 +240,7 @@ def _begun(ctx: WriterContext, time: str, at_once: int) -> Execution:
         GroupTask(
             storage.location, time, number, operation, spec, base_schema, how,
             log_rows(state, operation.partition, operation.log_files), memory, ctx.services_sync, order,
-            keep_hours,
+            keep_hours, ctx.config.sorted_files,
         )
         for number, operation in enumerate(operations)
     )  # fmt: skip
@@ -325,7 +336,7 @@ class Execution(executor.Execution[CompactionStat, Compaction]):
         return None
 
     def result(self, completion: str | None, stats: Sequence[CompactionStat]) -> Compaction:
-        order = self.tasks[0].order if self.tasks else None
+        order = self.tasks[0].order if self.tasks and not self.ctx.config.sorted_files else None
         return Compaction.of_stats(
             self.time, completion, stats, order="" if order is None else str(order)
         )

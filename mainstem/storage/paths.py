@@ -223,8 +223,11 @@ def log_name(file_id: str, instant: str, version: int, token: str) -> str:
     return f".{file_id}_{instant}.log.{version}_{token}"
 
 
-def native_log_name(file_id: str, token: str, instant: str, version: int, kind: str, ending: str) -> str:
-    """Name of a native log file (table version 10); ``kind``: log, deletes or cdc; ``ending``: its format."""
+def native_log_name(
+    file_id: str, instant: str, version: int, token: str, kind: str = "log", ending: str = "parquet"
+) -> str:
+    """Name of a native log file (table version 10): ``kind`` log, deletes or cdc; version starts at 1;
+    ``ending``: its format."""
     return f"{file_id}_{token}_{instant}_{version}.{kind}.{ending}"
 
 

@@ -39,7 +39,7 @@ class GroupLogs:
     def name(self, group: str) -> str:
         """Name of the log file of a file group."""
         if self._is_native:
-            return paths.native_log_name(group, _TOKEN, self.instant, 1, "log", "hfile")
+            return paths.native_log_name(group, self.instant, 1, _TOKEN, ending="hfile")
         return paths.log_name(group, self.instant, 1, _TOKEN)
 
     def contents(
