@@ -1,5 +1,5 @@
-"""Goal: a slice of sorted files (``lsm_tree``) is merged side by side, in the order of keys, to the rows of the
-ordinary read, within any bound of memory; a file that is not sorted is found out.
+"""Goal: a slice of sorted files (``lsm_tree``) is merged side by side, in the order of keys, to the rows of
+the ordinary read, within any bound of memory; a file that is not sorted is found out.
 
 Method: slices of every merge mode, with deletes of both kinds, partial updates, many rows of few keys and
 characters beyond 16 bits, become tables of version 10 with small row groups and are read with several bounds.
@@ -20,7 +20,7 @@ import mainstem
 from mainstem.formats.native_log import HEADER_KEY
 from mainstem.limits import MIB
 from mainstem.readers.rows.sorted_merge import Unsorted, merges_sorted, read_sorted
-from mainstem.readers.rows.split import Split, read_split
+from mainstem.readers.rows.split import Split, read_split, slices_of
 from tests.readers.native_tables import to_version_10, write_native
 from tests.storage.steps import storage_at
 
@@ -76,7 +76,7 @@ def written(path: Path, kind: str) -> Split:
     order = pc.sort_indices(found[KEY].cast(pa.binary()))
     pq.write_table(found.take(order), base, row_group_size=40, compression="none")
     to_version_10(path, layout="lsm_tree", group_rows=30)
-    (split,) = mainstem.open_table(path).scan().splits()
+    (split,) = slices_of(mainstem.open_table(path).scan().splits())
     assert split.base_file and len(split.log_files) > 5
     return split
 
@@ -117,7 +117,7 @@ def test_a_file_that_is_not_sorted_is_named(tmp_path: Path) -> None:
 def test_files_of_blocks_and_too_many_files_are_merged_in_another_way(tmp_path: Path) -> None:
     table = mainstem.create_table(tmp_path / "t", SCHEMA, record_key="id", buckets=1, properties=QUICK)
     table.upsert(rows(np.random.default_rng(1), 5))
-    (split,) = table.scan().splits()
+    (split,) = slices_of(table.scan().splits())
     assert not merges_sorted(split, 64 * MIB)
     split = written(tmp_path / "u", "commit time")
     assert not merges_sorted(split, MIB)
