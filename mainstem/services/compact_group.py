@@ -26,6 +26,7 @@ from mainstem.readers.rows.split import ReadSpec, Split, split_paths
 from mainstem.services.clustering_order import RowOrder
 from mainstem.services.compaction_plan import measured
 from mainstem.services.kept_deletes import DeletesSeen, KeptDeletes
+from mainstem.services.native_files import NativeFiles
 from mainstem.services.planned_files import Kind, make_file
 from mainstem.services.sorted_rows import read_in_order
 from mainstem.storage import paths
@@ -63,8 +64,8 @@ class GroupTask:
     schema of the new base file; ``log_rows``: rows and deleted keys in the logs, as their commits counted
     them; ``memory_bytes``: roughly what the task may use; ``durable``: fsync what is written; ``order``: of
     the rows, None for that of the old base file, then of the logs; ``keep_hours``: for how long deletes are
-    kept beside the base file (``services.kept_deletes``), 0: they are not; ``sorted_files``: the files are
-    those of an ``lsm_tree`` table, and ``order`` is that of their keys.
+    kept beside the base file (``services.kept_deletes``), 0: they are not; ``native``: how native log files
+    are written, None: the table has none. In an ``lsm_tree`` table ``order`` is that of record keys.
     """
 
     location: Location
@@ -79,12 +80,17 @@ class GroupTask:
     durable: bool
     order: RowOrder | None = None
     keep_hours: int = 0
-    sorted_files: bool = False
+    native: NativeFiles | None = None
 
     @property
     def base(self) -> str:
         """The table's location as text."""
         return self.location.base
+
+    @property
+    def has_sorted_files(self) -> bool:
+        """Whether the table is an LSM tree."""
+        return self.native is not None and self.native.sorted_files
 
     @property
     def file_name(self) -> str:
@@ -110,7 +116,7 @@ class GroupTask:
 
         seen = DeletesSeen(self.spec)
 
-        def write(sink: Upload, side_by_side: bool = self.sorted_files) -> None:
+        def write(sink: Upload, side_by_side: bool = self.has_sorted_files) -> None:
             rows = self._rows(storage, seen, side_by_side)
             write_base_file(rows, self.schema, sink, self.how)
 
@@ -167,16 +173,13 @@ class GroupTask:
             return None
         operation = self.operation
         kept = KeptDeletes(
-            self.time, operation, self.spec, self.schema, self.file_name, self.keep_hours, self.memory_bytes
-        )
+            self.time, operation, self.spec, self.schema, self.file_name, self.keep_hours, self.memory_bytes,
+            self.native,
+        )  # fmt: skip
         if storage.stat(kept.target) is None:
-            blocks = kept.blocks(storage)
-            if not blocks:
+            content = kept.content(storage)
+            if content is None:
                 return None
-
-            def write(sink: Upload) -> None:
-                for block in blocks:
-                    sink.append(block)
 
             def remove_if_too_late() -> None:
                 """Another executor, which had nothing to keep, may have completed the plan meanwhile."""
@@ -184,7 +187,7 @@ class GroupTask:
                     storage.delete(kept.target)
                     storage.delete_tree(paths.marker_folder(self.time))
 
-            self._make(storage, kept.file_name, identity, lambda: write, remove_if_too_late)
+            self._make(storage, kept.file_name, identity, lambda: content, remove_if_too_late)
         count, blocks_made, size = kept.measured(storage)
         return WriteStat(
             operation.partition, operation.file_id, kept.file_name, self.time, 1,

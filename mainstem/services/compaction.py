@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from mainstem.errors import CorruptTable, Invalid, Unavailable, Unsupported, naming
 from mainstem.formats.avro_schema import arrow_to_avro, avro_to_arrow
 from mainstem.formats.base_file import BaseFileFormat
-from mainstem.layout.properties import load_config
+from mainstem.layout.properties import NATIVE_LOGS_FROM, load_config
 from mainstem.layout.schema_fit import arrow_user_schema
 from mainstem.limits import MIB
 from mainstem.merge.rules import KEY_COLUMN
@@ -45,6 +45,7 @@ from mainstem.services.compaction_plan import (
 )
 from mainstem.services.executor import publish_plan
 from mainstem.services.kept_deletes import hours_kept, overwritten
+from mainstem.services.native_files import NativeFiles
 from mainstem.services.progress import Progress, silent
 from mainstem.storage import paths
 from mainstem.storage.side_by_side import side_by_side
@@ -236,11 +237,12 @@ def _begun(ctx: WriterContext, time: str, at_once: int) -> Execution:
     spec = read_spec(state, None, None, None, "error", stored=True)
     spec = replace(spec, columns=tuple(name for name in spec.columns if name != FILE_NAME))
     keep_hours = hours_kept(ctx.config, spec)
+    native = NativeFiles.of(ctx.config, properties)
     tasks = tuple(
         GroupTask(
             storage.location, time, number, operation, spec, base_schema, how,
             log_rows(state, operation.partition, operation.log_files), memory, ctx.services_sync, order,
-            keep_hours, ctx.config.sorted_files,
+            keep_hours, native,
         )
         for number, operation in enumerate(operations)
     )  # fmt: skip
@@ -295,7 +297,8 @@ class Execution(executor.Execution[CompactionStat, Compaction]):
     def files_of(self, number: int, stats: Sequence[CompactionStat] | None) -> list[str]:
         made = [self.path(number)]
         if stats is None or stats[number].kept is not None:
-            name = paths.kept_deletes_name(self.file_name(number))
+            native = self.ctx.config.version >= NATIVE_LOGS_FROM
+            name = paths.kept_deletes_name(self.file_name(number), native=native)
             made.append(paths.in_partition(self.operations[number].partition, name))
         return made
 
