@@ -24,7 +24,7 @@ from mainstem.formats.avro_schema import META_FIELDS
 from mainstem.indexing.index_lists import ready
 from mainstem.indexing.status import BUILDING, PLANNED, READY
 from mainstem.layout.key_index import key_index
-from mainstem.layout.properties import TableConfig, load_config
+from mainstem.layout.properties import WRITABLE_VERSIONS, TableConfig, load_config
 from mainstem.options import METADATA, flag
 from mainstem.options.engines import OPERATION
 from mainstem.options.metadata import INDEX_SWITCHES
@@ -49,6 +49,7 @@ from mainstem.options.tables import (
     MERGE_MODE,
     ORDERING_FIELDS,
     ORDERING_OPTION,
+    STORAGE_LAYOUT,
     TABLE_NAME,
     TABLE_TYPE,
     TABLE_TYPE_OPTION,
@@ -75,8 +76,9 @@ _DEFAULTS: dict[str, str] = {
     INDEX_TYPE: "BUCKET",
     BUCKET_ENGINE: "SIMPLE",
     BUCKET_RULE: "regex",
+    STORAGE_LAYOUT: STORAGE_LAYOUT.default,
 }
-_UPPER = (TABLE_TYPE, MERGE_MODE, INDEX_TYPE, BUCKET_ENGINE, TIMEZONE, KEY_GENERATOR)
+_UPPER = (TABLE_TYPE, MERGE_MODE, INDEX_TYPE, BUCKET_ENGINE, TIMEZONE, KEY_GENERATOR, STORAGE_LAYOUT)
 # A foreign table may lack it; then the option tells it (checked against its files).
 _GIVEN_WHERE_MISSING = (BUCKETS, BUCKET_EXPRESSIONS, BUCKET_ENGINE, SLASH_DATES, INDEX_TYPE)
 
@@ -233,9 +235,9 @@ def _create(options: Wanted, schema: pa.Schema) -> Table | None:
             table=options.location.base,
         )
     version = wanted.get(TABLE_VERSION, "9")
-    if version not in ("8", "9"):
+    if version not in map(str, WRITABLE_VERSIONS):
         raise Unsupported(
-            f"{TABLE_VERSION_OPTION}={version!r}: tables are created with version 8 or 9",
+            f"{TABLE_VERSION_OPTION}={version!r}: tables are created with version 8, 9 or 10",
             table=options.location.base,
         )
     listed = (RECORD_KEY_FIELDS, ORDERING_FIELDS, PARTITION_FIELDS)

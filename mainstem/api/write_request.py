@@ -44,6 +44,7 @@ def write_spec(opened: OpenedTable, ctx: WriterContext, operation: str) -> Write
         UPDATE_COLUMNS,
         WriteSpec,
         complete_rules,
+        native_logs,
     )
 
     config, options = ctx.config, ctx.options
@@ -105,6 +106,7 @@ def write_spec(opened: OpenedTable, ctx: WriterContext, operation: str) -> Write
         never_widened=held.kept,
         planned_on=timeline.newest_completed,
         whole_numbers=held.whole,
+        **native_logs(config),
     )
     return spec
 

@@ -17,6 +17,8 @@ from mainstem.errors import CorruptTable, Invalid, Unsupported
 from mainstem.formats.java_properties import format_properties, parse_properties
 from mainstem.layout.bucket_resizes import Resize, open_resize, parse_resizes
 from mainstem.layout.bucket_rules import BucketRules
+from mainstem.layout.version_10 import METADATA as METADATA_TABLE
+from mainstem.layout.version_10 import check_built
 from mainstem.limits import PROPERTIES_BYTES_MAX
 from mainstem.merge import modes
 from mainstem.options.locks import FOLDER, PLACE_KEYS, PROVIDER
@@ -79,8 +81,8 @@ from mainstem.options.tables import (
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 
-#: table versions that can be read, and written
-READABLE_VERSIONS, WRITABLE_VERSIONS = (8, 9, 10), (8, 9)
+#: table versions that can be read, and written (``layout.version_10`` tells what is not done yet)
+READABLE_VERSIONS = WRITABLE_VERSIONS = (8, 9, 10)
 #: the version from which on writers make native log files
 NATIVE_LOGS_FROM = 10
 MERGE_ON_READ = "MERGE_ON_READ"
@@ -126,7 +128,7 @@ DECISIVE = (
     PAYLOAD_CLASS, HIVE_STYLE,
     URL_ENCODE,
     DROP_PARTITION_COLUMNS, POPULATE_META_FIELDS,
-    BASE_FILE_FORMAT, TIMEZONE, BUCKETS, BUCKET_EXPRESSIONS, HASH_FIELD, INDEX_TYPE,
+    BASE_FILE_FORMAT, STORAGE_LAYOUT, TIMEZONE, BUCKETS, BUCKET_EXPRESSIONS, HASH_FIELD, INDEX_TYPE,
     BUCKET_ENGINE, PROVIDER, FOLDER, *PLACE_KEYS,
     CDC_ENABLED, TIMELINE_PATH, SLASH_DATES, CONSISTENT_TIMESTAMP,
     KEY_ENCODING, NEW_ENCODING,
@@ -436,13 +438,13 @@ class TableConfig:
     def check_writable(self, table: str) -> None:
         """Refuse what mainstem, or non-blocking concurrency control, cannot write safely."""
         self.check_readable(table)
-        if self.version not in WRITABLE_VERSIONS:
+        self.check_metadata(table)
+        if self.sorted_files and self.version < NATIVE_LOGS_FROM:
             raise Unsupported(
-                f"table version {self.version} in {self.path} can be read, but not written: versions 8 and 9"
-                " are written. Write it with Hudi 1.3, or downgrade it there (call downgrade_table, 'NINE')",
+                f"{STORAGE_LAYOUT}={self._get(STORAGE_LAYOUT)} in a table of version {self.version}: Hudi has"
+                f" it from version {NATIVE_LOGS_FROM} on",
                 table=table,
             )
-        self.check_metadata(table)
         needs = (
             (TABLE_TYPE, self.table_type, (MERGE_ON_READ,)),
             (INDEX_TYPE, self._get(INDEX_TYPE).upper(), ("", *INDEX_TYPE.allowed)),
@@ -498,6 +500,8 @@ class TableConfig:
 
     def check_metadata(self, table: str) -> None:
         """Refuse metadata table partitions that mainstem does not maintain: their readers would miss rows."""
+        if self.metadata_partitions:
+            check_built(self.version, METADATA_TABLE, table)
         other = [name for name in self.metadata_partitions if _kind_of_partition(name) not in MAINTAINED]
         if other:
             raise Unsupported(

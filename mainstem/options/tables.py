@@ -30,11 +30,11 @@ TABLE_TYPE = Choice(
     says="Both are read; only MERGE_ON_READ tables are created and written.",
 )  # fmt: skip
 TABLE_VERSION = Whole(
-    "hoodie.table.version", 9, 8, 9, table=True, aliases=(TABLE_VERSION_OPTION,), read_by=_TABLE,
-    says="Hudi's table version: 9, or 8 for Hudi 1.0; tables of version 10 are read, not written.",
+    "hoodie.table.version", 9, 8, 10, table=True, aliases=(TABLE_VERSION_OPTION,), read_by=_TABLE,
+    says="Hudi's table version: 9, 8 for Hudi 1.0, or 10, which no release of Hudi has yet.",
 )  # fmt: skip
 INITIAL_VERSION = Whole(
-    "hoodie.table.initial.version", 9, 8, 9, read_by="nobody",
+    "hoodie.table.initial.version", 9, 8, 10, read_by="nobody",
     says="The version that the table was created with.",
 )  # fmt: skip
 TABLE_CHECKSUM = Text(
@@ -80,7 +80,7 @@ LOG_FILE_FORMAT = Choice(
     says="Log files of other formats are refused.",
 )  # fmt: skip
 STORAGE_LAYOUT = Choice(
-    "hoodie.table.storage.layout", "default", ("DEFAULT", "LSM_TREE"), read_by=_TABLE,
+    "hoodie.table.storage.layout", "default", ("DEFAULT", "LSM_TREE"), table=True, read_by=_TABLE,
     says="Of tables of version 10: in LSM_TREE, the rows of each file are sorted by record key.",
 )  # fmt: skip
 MANY_FILE_FORMATS = Flag(

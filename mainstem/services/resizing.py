@@ -94,7 +94,7 @@ from mainstem.writers.overwriting import with_logs
 from mainstem.writers.resize_property import announce, is_pending, settle
 from mainstem.writers.rollback import condemned, roll_back_failed_writes
 from mainstem.writers.transaction import Decision, Transaction
-from mainstem.writers.write_spec import RESIZE, WriteSpec, complete_rules
+from mainstem.writers.write_spec import RESIZE, WriteSpec, complete_rules, native_logs
 
 __all__ = ["ResizedTable", "resize"]
 
@@ -291,6 +291,7 @@ def _spec(ctx: WriterContext, buckets: int) -> WriteSpec:
         log_schema="",
         fsync=ctx.services_sync,
         log_bytes_max=ctx.options.log_bytes_max,
+        **native_logs(ctx.config),
         layout={key: ctx.given[key] for key in LAYOUT_OPTIONS if key in ctx.given},
     )
 

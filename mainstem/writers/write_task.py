@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _FIELDS = (
     "partition", "file_id", "file_name", "instant", "version", "writes", "deletes", "size_bytes",
-    "blocks", "unshown",
+    "blocks", "unshown", "beside",
 )  # fmt: skip
 _DECIMAL = re.compile(r"^[0-9]{1,10}\Z")
 
