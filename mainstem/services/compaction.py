@@ -18,15 +18,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from mainstem.errors import CorruptTable, Invalid, Unavailable, Unsupported, naming
+from mainstem.errors import CorruptTable, Invalid, Unavailable, naming
 from mainstem.formats.avro_schema import arrow_to_avro, avro_to_arrow
 from mainstem.formats.base_file import BaseFileFormat
 from mainstem.layout.properties import NATIVE_LOGS_FROM, load_config
 from mainstem.layout.schema_fit import arrow_user_schema
 from mainstem.limits import MIB
 from mainstem.merge.rules import KEY_COLUMN
-from mainstem.options.services import SORT_COLUMNS
-from mainstem.options.tables import STORAGE_LAYOUT
 from mainstem.options.writing import GROUP_BYTES
 from mainstem.publish.publisher import Section
 from mainstem.readers.planning.query_schema import schema_text
@@ -34,7 +32,7 @@ from mainstem.readers.planning.table_state import TableState
 from mainstem.readers.queries.snapshot import read_spec
 from mainstem.services import executor
 from mainstem.services.claim import claimed
-from mainstem.services.clustering_order import RowOrder
+from mainstem.services.clustering_order import RowOrder, refuse_order
 from mainstem.services.compact_group import COMPACTIONS, FILE_NAME, GroupTask, final_name
 from mainstem.services.compaction_plan import (
     Clustering,
@@ -135,12 +133,7 @@ def _schedule(
     ctx: WriterContext, options: CompactionOptions, cluster: Clustering | None, *, if_due: bool
 ) -> str | None:
     order = _wanted_order(ctx) if cluster is None else cluster.order
-    if order is not None and ctx.config.sorted_files:
-        raise Unsupported(
-            f"rows of a table with {STORAGE_LAYOUT}=LSM_TREE have the order of their record keys and no other"
-            f" one ({order}): leave {SORT_COLUMNS} out, or cluster a table of the default layout",
-            table=ctx.base,
-        )
+    refuse_order(ctx.config, order, ctx.base)
     due = DueGroups(FileListing(ctx.seams.storage, ctx.config), cluster)
 
     def plan(timeline: ActiveTimeline) -> bytes | None:
