@@ -14,7 +14,7 @@ RESIZE, SAVEPOINTS, RESTORE, METADATA, INDEXES, VECTORS = MORE_WORK = (
 _FIRST = 10
 
 #: work that is built for tables of version 10
-BUILT = frozenset({ROLL_BACK})
+BUILT = frozenset((*WORK, *MORE_WORK))
 
 
 def is_built(version: int, what: str) -> bool:
