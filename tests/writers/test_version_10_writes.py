@@ -7,6 +7,7 @@ after each; the files, their footers and the commits' statistics are looked at. 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -20,10 +21,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import mainstem
-from mainstem.errors import Unsupported
+from mainstem.errors import Invalid, Unavailable, Unsupported
 from mainstem.formats.bloom_filter import StoredFilter
 from mainstem.formats.native_log import HEADER_KEY
 from mainstem.storage import paths
+from mainstem.storage.local import LocalUpload
 from mainstem.timeline.commit_metadata import decode_commit
 
 SCHEMA = pa.schema([
@@ -188,6 +190,33 @@ def test_partial_rows_name_whether_they_are_deletes_where_the_table_has_it(tmp_p
     assert names == pq.read_schema(file).names
     assert names[5:] == ["id", "city", "ts", "name", "_hoodie_is_deleted"]
     assert [(row["name"], row["tags"]) for row in content(table)] == [("new", ["k01"]), ("n1", ["k02"])]
+
+
+@pytest.mark.disk("a store takes a file whole")
+def test_a_disk_that_is_full_while_files_are_written_out_ends_the_transaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows wait in memory, so it is the commit that finds the disk full."""
+    table = created(tmp_path, 10)
+    table.upsert(rows(["k01", "k20"], 1))
+    append, left = LocalUpload.append, [2]
+
+    def full(self: LocalUpload, buffers: Any) -> None:
+        left[0] -= bytes(buffers[0][:4]) == b"PAR1"
+        if left[0] == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        append(self, buffers)
+
+    monkeypatch.setattr(LocalUpload, "append", full)
+    transaction = table.begin("upsert")
+    transaction.write(rows(["k01", "k02", "k20", "k21"], 2))
+    with pytest.raises(Unavailable, match="No space left"):
+        transaction.commit()
+    with pytest.raises(Invalid):
+        transaction.commit()
+    assert [row["ts"] for row in content(table)] == [1, 1]
+    table.upsert(rows(["k01", "k20"], 3))
+    assert [row["ts"] for row in content(table)] == [3, 3]
 
 
 def test_staged_rows_are_committed(tmp_path: Path) -> None:
