@@ -495,8 +495,10 @@ class BucketAppender:
         """
         self._check_whole()
         self._check_alive()
+        self.torn = True  # until all that waited is handed on
         for log in self._logs.values():
             self._end(log)
+        self.torn = False
         return [*self._closed, *(stat for log in self._logs.values() for stat in log.stats)]
 
     def settle(self, others: Sequence[Upload] = ()) -> None:

@@ -112,6 +112,11 @@ class WriteSpec:
         return self.placed_at_commit or self.rings is not None or self.native_logs
 
     @property
+    def takes_staged_blocks(self) -> bool:
+        """Rows are staged as rows, but may also come as blocks from before the table was upgraded."""
+        return self.native_logs and not self.placed_at_commit and self.rings is None
+
+    @property
     def base(self) -> str:
         """The table's path or URL, for messages."""
         return self.location.base

@@ -7,6 +7,7 @@ after each; the files, their footers and the commits' statistics are looked at. 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -20,10 +21,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import mainstem
-from mainstem.errors import Unsupported
+from mainstem.errors import Invalid, Unavailable, Unsupported
 from mainstem.formats.bloom_filter import StoredFilter
 from mainstem.formats.native_log import HEADER_KEY
 from mainstem.storage import paths
+from mainstem.storage.local import LocalUpload
 from mainstem.timeline.commit_metadata import decode_commit
 
 SCHEMA = pa.schema([
@@ -172,6 +174,51 @@ def test_a_delete_without_values_of_several_ordering_fields_is_refused(tmp_path:
     assert pq.read_table(next(tmp_path.glob("*.deletes.parquet"))).column_names[1:] == ["ts", "seq"]
 
 
+def test_partial_rows_name_whether_they_are_deletes_where_the_table_has_it(tmp_path: Path) -> None:
+    partial = {**OPTIONS, "hoodie.mainstem.write.partial.blocks": "true"}
+    created(tmp_path, 10, buckets=1).bulk_insert(rows(["k01", "k02"], 1))
+    table = mainstem.open_table(tmp_path, partial)
+    update = {"id": ["k01"], "city": ["rome"], "ts": [5], "name": ["new"]}
+    with pytest.warns(UserWarning, match="IS_PARTIAL"):
+        with pytest.raises(Unsupported, match="leave out the updated rows"):
+            table.update_columns(update)
+        table.update_columns({**update, "_hoodie_is_deleted": [False]})
+    (file,) = tmp_path.glob("rome/*.log.parquet")
+    header = json.loads(pq.read_metadata(file).metadata[HEADER_KEY.encode()])
+    assert header["IS_PARTIAL"] == "true"
+    names = [field["name"] for field in json.loads(header["SCHEMA"])["fields"]]
+    assert names == pq.read_schema(file).names
+    assert names[5:] == ["id", "city", "ts", "name", "_hoodie_is_deleted"]
+    assert [(row["name"], row["tags"]) for row in content(table)] == [("new", ["k01"]), ("n1", ["k02"])]
+
+
+@pytest.mark.disk("a store takes a file whole")
+def test_a_disk_that_is_full_while_files_are_written_out_ends_the_transaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows wait in memory, so it is the commit that finds the disk full."""
+    table = created(tmp_path, 10)
+    table.upsert(rows(["k01", "k20"], 1))
+    append, left = LocalUpload.append, [2]
+
+    def full(self: LocalUpload, buffers: Any) -> None:
+        left[0] -= bytes(buffers[0][:4]) == b"PAR1"
+        if left[0] == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        append(self, buffers)
+
+    monkeypatch.setattr(LocalUpload, "append", full)
+    transaction = table.begin("upsert")
+    transaction.write(rows(["k01", "k02", "k20", "k21"], 2))
+    with pytest.raises(Unavailable, match="No space left"):
+        transaction.commit()
+    with pytest.raises(Invalid):
+        transaction.commit()
+    assert [row["ts"] for row in content(table)] == [1, 1]
+    table.upsert(rows(["k01", "k20"], 3))
+    assert [row["ts"] for row in content(table)] == [3, 3]
+
+
 def test_staged_rows_are_committed(tmp_path: Path) -> None:
     from mainstem.writers.staged_rows import Stager
 
@@ -184,6 +231,25 @@ def test_staged_rows_are_committed(tmp_path: Path) -> None:
         assert transaction.add_staged(lines) == 4
         transaction.commit()
     assert [row["id"] for row in content(table)] == ["k01", "k20"]
+
+
+def test_rows_that_were_staged_before_the_table_was_upgraded_are_committed(tmp_path: Path) -> None:
+    from mainstem.writers.staged_rows import Stager
+
+    table = created(tmp_path, 9)
+    seams = table.opened.seams
+    old = Stager(seams.storage, table.staging_spec(SCHEMA), "sink", seams.random)
+    lines = [old.stage(rows(["k01", "k02", "k20"], 1)), old.stage(rows(["k02"], 2, gone=("k02",)))]
+    properties = tmp_path / ".hoodie/hoodie.properties"
+    properties.write_text(properties.read_text().replace("table.version=9", "table.version=10"))
+    table = mainstem.open_table(tmp_path, OPTIONS)
+    new = Stager(seams.storage, table.staging_spec(SCHEMA), "sink", seams.random)
+    lines.append(new.stage(rows(["k20"], 3)))
+    with table.begin("upsert") as transaction:
+        assert transaction.add_staged(lines) == 5
+        transaction.commit()
+    assert [(row["id"], row["ts"]) for row in content(table)] == [("k01", 1), ("k20", 3)]
+    assert native_files(tmp_path) and not list(tmp_path.glob("*/.*.log.*"))
 
 
 def test_tasks_write_and_files_of_attempts_that_lost_go(tmp_path: Path) -> None:
