@@ -57,8 +57,6 @@ TOGETHER_MIN = 64
 _WRITTEN_BYTES_MAX = 8 * MIB
 # Rows that wait for native log files take so much memory at most, together.
 _HELD_BYTES_MAX = 128 * MIB
-# More than any attempt number, which has at most ten digits.
-_ATTEMPTS = 10**10
 
 
 class BucketAppender:
@@ -564,19 +562,35 @@ class FileTokens:
     """The write token of a task's files in each partition: no two files of an instant share a name.
 
     File groups of one bucket have one id in all partitions, and Hudi's readers look up statistics of files
-    by their bare names: where two files share one, Java takes the range of the other and loses rows. Only
-    the third number differs, so the files of tasks keep their order of merging; its lowest ten digits are
-    the attempt's, so tasks never meet (Java has it as a long).
+    by their bare names: where two files share one, Java takes the range of the other and loses rows. The
+    first number is the task's, so the files of tasks keep their order of merging. The others also tell the
+    partition, each attempt's in its own way, so attempts never meet. Hudi 1.3 reads each number as an
+    ``int`` (``FileNameParser``). The first partition has the token as it is given.
     """
 
     def __init__(self, token: str) -> None:
-        self._task, _, attempt = token.rpartition("-")
-        self._attempt = int(attempt)
+        self._task, stage, attempt = token.split("-")
+        # The stage tells writers apart whose attempts are equal, and is small there. Those of Spark are
+        # counted through the application, and none of them lives for 2^30 others.
+        self._stage, self._attempt = int(stage) % 2**20, int(attempt) % 2**30
         self._numbers: dict[str, int] = {}
 
     def __call__(self, partition: str) -> str:
         number = self._numbers.setdefault(partition, len(self._numbers))
-        return f"{self._task}-{number * _ATTEMPTS + self._attempt}"
+        more, number = divmod(number, 2**11)
+        return f"{self._task}-{self._stage + number * 2**20}-{self._third(more)}"
+
+    def _third(self, more: int) -> int:
+        """The attempt and ``more``: a number below 2^30 if that is 0, else with a bit for how it is made."""
+        if not more:
+            return self._attempt
+        for bits, mark, below in ((15, 3 * 2**29, 2**14), (25, 2**30, 2**4)):
+            if self._attempt < 2**bits and more < below:
+                return mark + more * 2**bits + self._attempt
+        raise Invalid(
+            f"the write token {self._task}-{self._stage}-{self._attempt} in {more * 2**11} partitions: there"
+            " are no more numbers for so many. Write fewer partitions in one task"
+        )
 
 
 class FileIds:

@@ -27,6 +27,7 @@ from tests.sim.long_world import Long
 from tests.sim.mixed_world import Mixed
 from tests.sim.moved_overwrite_world import MovedOverwrites
 from tests.sim.moved_world import Moved, MovedIndexed, MovedServices
+from tests.sim.native_world import Native, NativeTasks
 from tests.sim.ordinals_world import Ordinals
 from tests.sim.overwrite_world import Overwrites, RestoredOverwrites, ShownOverwrites
 from tests.sim.placed_engines_world import PlacedSinks, PlacedTasks
@@ -63,6 +64,8 @@ SCENARIOS: dict[str, type[Simulation]] = {
     "logs": LogCompactions,
     "long": Long,
     "mixed": Mixed,
+    "native": Native,
+    "native-tasks": NativeTasks,
     "ordinals": Ordinals,
     "overwrites": Overwrites,
     "overwrites_restored": RestoredOverwrites,

@@ -172,6 +172,24 @@ def test_a_delete_without_values_of_several_ordering_fields_is_refused(tmp_path:
     assert pq.read_table(next(tmp_path.glob("*.deletes.parquet"))).column_names[1:] == ["ts", "seq"]
 
 
+def test_partial_rows_name_whether_they_are_deletes_where_the_table_has_it(tmp_path: Path) -> None:
+    partial = {**OPTIONS, "hoodie.mainstem.write.partial.blocks": "true"}
+    created(tmp_path, 10, buckets=1).bulk_insert(rows(["k01", "k02"], 1))
+    table = mainstem.open_table(tmp_path, partial)
+    update = {"id": ["k01"], "city": ["rome"], "ts": [5], "name": ["new"]}
+    with pytest.warns(UserWarning, match="IS_PARTIAL"):
+        with pytest.raises(Unsupported, match="leave out the updated rows"):
+            table.update_columns(update)
+        table.update_columns({**update, "_hoodie_is_deleted": [False]})
+    (file,) = tmp_path.glob("rome/*.log.parquet")
+    header = json.loads(pq.read_metadata(file).metadata[HEADER_KEY.encode()])
+    assert header["IS_PARTIAL"] == "true"
+    names = [field["name"] for field in json.loads(header["SCHEMA"])["fields"]]
+    assert names == pq.read_schema(file).names
+    assert names[5:] == ["id", "city", "ts", "name", "_hoodie_is_deleted"]
+    assert [(row["name"], row["tags"]) for row in content(table)] == [("new", ["k01"]), ("n1", ["k02"])]
+
+
 def test_staged_rows_are_committed(tmp_path: Path) -> None:
     from mainstem.writers.staged_rows import Stager
 
