@@ -12,12 +12,8 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-from mainstem.errors import Unsupported
-from mainstem.formats.hfile import HFile, open_hfile
 from mainstem.formats.hfile_write import Note, write_log_hfiles
-from mainstem.formats.log_file import Header
-from mainstem.formats.native_log import HEADER_KEY, read_header
-from mainstem.storage import paths
+from mainstem.formats.native_log import HEADER_KEY
 
 
 def native_hfiles(
@@ -36,23 +32,6 @@ def empty_native_hfile(instant: str, schema_text: str) -> bytes:
     """The first log file of a file group."""
     none = pa.array([], pa.binary())
     return next(native_hfiles(instant, schema_text, none, none, (0, 0)))
-
-
-def open_native_hfile(data: memoryview, name: paths.LogName, *, path: str) -> tuple[HFile, str]:
-    """A log file of this name, and the instant of its rows or deleted keys.
-
-    Raises ``CorruptTable`` for damage, ``Unsupported`` for files of a newer format, of another format than
-    HFile, with change data, or of a log compaction.
-    """
-    if name.format != "hfile" or name.is_cdc:
-        raise Unsupported(
-            f"the log file {path} in the metadata table; .log.hfile and .deletes.hfile can be read"
-        )
-    file = open_hfile(data, path=path)
-    headers = read_header(file.info.get(HEADER_KEY), path=path)
-    if Header.COMPACTED_BLOCK_TIMES in headers:
-        raise Unsupported(f"the log file {path} of a log compaction of the metadata table")
-    return file, headers.get(Header.INSTANT_TIME, name.instant)
 
 
 @lru_cache(maxsize=4)

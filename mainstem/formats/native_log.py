@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,15 +27,15 @@ from mainstem.errors import CorruptTable, Unsupported
 from mainstem.formats.avro_schema import META_FIELDS, avro_to_arrow, parse_schema
 from mainstem.formats.log_file import BlockKind, Header, LogBlock
 from mainstem.formats.schema_resolution import project_to
-from mainstem.storage import paths
 
 #: the key of the header in the footer
 HEADER_KEY = "hudi.log.format.metadata"
 #: the key of what ``services.kept_deletes`` notes of its files
-KEPT_KEY = "mainstem.kept.deletes"
+KEPT_KEY = "mainstem-kept-deletes"
 KEY_COLUMN = META_FIELDS[2]
 KINDS = {"log": BlockKind.PARQUET_DATA, "deletes": BlockKind.DELETE, "cdc": BlockKind.CDC_DATA}
 _FORMAT_VERSION_MAX = 2  # HoodieLogFormat.CURRENT_VERSION
+_INSTANT = re.compile(r"^[0-9]{17}\Z")
 _NUMBERS = {header.name: header for header in Header}
 
 
@@ -168,7 +169,7 @@ def _instants_of(note: bytes, rows: int, path: str) -> np.ndarray:
         instants, packed = found["instants"], base64.b64decode(found["rows"], validate=True)
         plain = zlib.decompressobj()
         which = np.frombuffer(plain.decompress(packed, rows + 1), np.uint8)
-        whole = len(which) == rows and all(map(paths.is_instant_time, instants))
+        whole = len(which) == rows and all(map(_INSTANT.match, instants))
         if not whole or (rows and int(which.max()) >= len(instants)):
             raise ValueError("it does not fit the rows")
         return np.asarray(instants, "U20")[which]

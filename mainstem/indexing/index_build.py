@@ -368,8 +368,9 @@ class _Build:
         strange = [
             name
             for name in storage.names(self.folder)
-            if name.endswith(".hfile") and instant_of(self.partition, name) not in (None, self.action)
-        ]
+            if name.endswith(".hfile") and not paths.is_native_log(name)
+            and instant_of(self.partition, name) not in (None, self.action)
+        ]  # fmt: skip
         if strange:
             raise Unavailable(
                 f"{self.folder}/{strange[0]} was made while the index was being built, by a compaction that"

@@ -21,9 +21,9 @@ from datetime import timedelta
 
 from mainstem.formats.hfile_write import write_hfile
 from mainstem.formats.log_file import BlockKind, read_blocks
-from mainstem.formats.native_hfile import open_native_hfile
 from mainstem.layout.slicing import FileSlice
 from mainstem.metadata.metadata_table import MetadataTable
+from mainstem.metadata.records.group_logs import open_native_hfile
 from mainstem.metadata.records.record_schema import schema_of_version
 from mainstem.options.services import (
     METADATA_COMMITS,

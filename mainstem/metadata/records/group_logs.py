@@ -10,8 +10,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from mainstem.formats.log_file import empty_group_block, hfile_blocks
+from mainstem.errors import Unsupported
+from mainstem.formats.hfile import HFile, open_hfile
+from mainstem.formats.log_file import Header, empty_group_block, hfile_blocks
 from mainstem.formats.native_hfile import empty_native_hfile, native_hfiles
+from mainstem.formats.native_log import HEADER_KEY, read_header
 from mainstem.layout.properties import NATIVE_LOGS_FROM
 from mainstem.metadata.records.record_schema import schema_of_version
 from mainstem.storage import paths
@@ -55,3 +58,20 @@ class GroupLogs:
         if self._is_native:
             return [empty_native_hfile(self.instant, self.schema)]
         return empty_group_block(self.instant)
+
+
+def open_native_hfile(data: memoryview, name: paths.LogName, *, path: str) -> tuple[HFile, str]:
+    """A native log file of this name, and the instant of its rows or deleted keys.
+
+    Raises ``CorruptTable`` for damage, ``Unsupported`` for files of a newer format, of another format than
+    HFile, with change data, or of a log compaction.
+    """
+    if name.format != "hfile" or name.is_cdc:
+        raise Unsupported(
+            f"the log file {path} in the metadata table; .log.hfile and .deletes.hfile can be read"
+        )
+    file = open_hfile(data, path=path)
+    headers = read_header(file.info.get(HEADER_KEY), path=path)
+    if Header.COMPACTED_BLOCK_TIMES in headers:
+        raise Unsupported(f"the log file {path} of a log compaction of the metadata table")
+    return file, headers.get(Header.INSTANT_TIME, name.instant)
