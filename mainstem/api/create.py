@@ -18,6 +18,8 @@ from mainstem.layout.key_index import key_index, table_index
 from mainstem.layout.properties import (
     FIELD_PREFIXED,
     FOR_JAVA,
+    NATIVE_LOGS_FROM,
+    WRITABLE_VERSIONS,
     TableConfig,
     encode_config,
     table_checksum,
@@ -75,6 +77,7 @@ from mainstem.options.tables import (
     PAYLOAD_CLASS,
     POPULATE_META_FIELDS,
     PRECOMBINE,
+    STORAGE_LAYOUT,
     STRATEGY_ID,
     TABLE_CHECKSUM,
     TABLE_FORMAT,
@@ -126,7 +129,7 @@ def create_table(
     ordering: Sequence[str] | str = (),
     partition_by: Sequence[str] | str = (),
     buckets: int | None = None,
-    table_version: int = 9,
+    table_version: int | None = None,
     properties: Mapping[str, object] | None = None,
     name: str | None = None,
     vectors: Mapping[str, str] | None = None,
@@ -138,6 +141,7 @@ def create_table(
     ``ordering`` fields make it EVENT_TIME_ORDERING unless ``hoodie.record.merge.mode`` says otherwise;
     without them it is COMMIT_TIME_ORDERING. ``buckets`` is per partition; ``resize`` changes it (Hudi's Java
     default, 256, if neither it nor ``hoodie.bucket.index.num.buckets`` is given). Instants are in UTC.
+    ``table_version``: 8, 9 or 10; by default that of ``hoodie.write.table.version`` in ``properties``, or 9.
     ``hoodie.metadata.enable=true`` gives it a metadata table with the partition ``files``. ``vectors``:
     columns to store as Hudi vectors, such as ``{"embedding": "VECTOR(384)"}`` (also ``VECTOR(384, DOUBLE)``
     and ``VECTOR(384, INT8)``). They are list columns of the schema or additional columns; fields marked
@@ -170,7 +174,8 @@ def create_table(
         raise Invalid(f"schema is a {type(schema).__name__}, expected a pyarrow.Schema", table=local)
     schema = with_vectors(schema, vectors or {})
     _check_fields(schema, keys, order, parts, local)
-    raw = new_properties(local, schema, keys, order, parts, buckets, table_version, given, name)
+    version = _version_asked(given, local) if table_version is None else table_version
+    raw = new_properties(local, schema, keys, order, parts, buckets, version, given, name)
     if indexed:
         raw |= with_metadata()
     config = TableConfig(raw)
@@ -313,7 +318,7 @@ def new_properties(
         CONCURRENCY: NBCC if fixed else OCC,
         **({CONFLICTS: CONFLICTS_BY_FILE} if uses_rings(placing) else {}),
         METADATA: "false",
-        AUTO_UPGRADE: "false",
+        AUTO_UPGRADE: str(AUTO_UPGRADE.read({AUTO_UPGRADE: "false", **given})).lower(),
         **(_LOOKED_FOR_OFTEN if given.get(PROVIDER, default_provider(local)) == FILE_SYSTEM else {}),
         **kept,
         **times,
@@ -334,6 +339,9 @@ def new_properties(
     }
     if version > 8:
         raw[TABLE_FORMAT] = TABLE_FORMAT.default
+    raw.pop(STORAGE_LAYOUT, None)
+    if version >= NATIVE_LOGS_FROM:
+        raw[STORAGE_LAYOUT] = STORAGE_LAYOUT.read(given).lower()
     if parts:
         raw[PARTITION_FIELDS] = ",".join(parts)
     if order:
@@ -402,10 +410,24 @@ def _settle_key_encoding(raw: dict[str, str], local: str) -> None:
         )
 
 
+def _version_asked(given: Mapping[str, str], local: str) -> int:
+    text = given.get(TABLE_VERSION_OPTION, str(TABLE_VERSION.default)).strip()
+    if not text.isdecimal():
+        raise Invalid(f"{TABLE_VERSION_OPTION}={text!r}, expected a number", table=local)
+    return int(text)
+
+
 def _check_version(version: int, order: list[str], given: Mapping[str, str], local: str) -> None:
-    if version not in (8, 9):
+    if version not in WRITABLE_VERSIONS:
         raise Unsupported(
-            f"table_version={version}: tables are created with version 9, or 8 for Hudi 1.0", table=local
+            f"table_version={version}: tables are created with version 9, 8 for Hudi 1.0, or 10", table=local
+        )
+    layout = STORAGE_LAYOUT.read(given).upper()
+    if version < NATIVE_LOGS_FROM and layout != "DEFAULT":
+        raise Unsupported(
+            f"{STORAGE_LAYOUT}={layout.lower()} needs table version {NATIVE_LOGS_FROM}"
+            f" (table_version={NATIVE_LOGS_FROM})",
+            table=local,
         )
     if given.get(TABLE_VERSION_OPTION, str(version)) != str(version):
         raise Invalid(
@@ -413,8 +435,6 @@ def _check_version(version: int, order: list[str], given: Mapping[str, str], loc
             f" table_version={version} differ",
             table=local,
         )
-    if given.get(AUTO_UPGRADE, "false").strip().lower() != "false":
-        raise Unsupported(f"{AUTO_UPGRADE}: mainstem never upgrades a table", table=local)
     if version == 8 and given.get(PARTIAL_UPDATES):
         raise Unsupported(
             f"{PARTIAL_UPDATES}: table version 8 has no partial update modes (Hudi ignores"

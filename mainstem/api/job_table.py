@@ -24,7 +24,7 @@ from mainstem.formats.avro_schema import META_FIELDS
 from mainstem.indexing.index_lists import ready
 from mainstem.indexing.status import BUILDING, PLANNED, READY
 from mainstem.layout.key_index import key_index
-from mainstem.layout.properties import TableConfig, load_config
+from mainstem.layout.properties import WRITABLE_VERSIONS, TableConfig, load_config
 from mainstem.options import METADATA, flag
 from mainstem.options.engines import OPERATION
 from mainstem.options.metadata import INDEX_SWITCHES
@@ -49,6 +49,7 @@ from mainstem.options.tables import (
     MERGE_MODE,
     ORDERING_FIELDS,
     ORDERING_OPTION,
+    STORAGE_LAYOUT,
     TABLE_NAME,
     TABLE_TYPE,
     TABLE_TYPE_OPTION,
@@ -75,8 +76,9 @@ _DEFAULTS: dict[str, str] = {
     INDEX_TYPE: "BUCKET",
     BUCKET_ENGINE: "SIMPLE",
     BUCKET_RULE: "regex",
+    STORAGE_LAYOUT: STORAGE_LAYOUT.default,
 }
-_UPPER = (TABLE_TYPE, MERGE_MODE, INDEX_TYPE, BUCKET_ENGINE, TIMEZONE, KEY_GENERATOR)
+_UPPER = (TABLE_TYPE, MERGE_MODE, INDEX_TYPE, BUCKET_ENGINE, TIMEZONE, KEY_GENERATOR, STORAGE_LAYOUT)
 # A foreign table may lack it; then the option tells it (checked against its files).
 _GIVEN_WHERE_MISSING = (BUCKETS, BUCKET_EXPRESSIONS, BUCKET_ENGINE, SLASH_DATES, INDEX_TYPE)
 
@@ -194,6 +196,8 @@ def _opened(options: Wanted) -> Table:
         for key in _GIVEN_WHERE_MISSING
         if key in options.table and not table.properties.get(key)
     }
+    if _is_newer(options.table.get(TABLE_VERSION, ""), table.properties.get(TABLE_VERSION)):
+        missing[TABLE_VERSION_OPTION] = options.table[TABLE_VERSION]
     if key_index(options.table) is None:
         missing.pop(INDEX_TYPE, None)  # buckets are what a table has that says nothing
     given = {**for_opening(options.passed), **missing}
@@ -233,9 +237,9 @@ def _create(options: Wanted, schema: pa.Schema) -> Table | None:
             table=options.location.base,
         )
     version = wanted.get(TABLE_VERSION, "9")
-    if version not in ("8", "9"):
+    if version not in map(str, WRITABLE_VERSIONS):
         raise Unsupported(
-            f"{TABLE_VERSION_OPTION}={version!r}: tables are created with version 8 or 9",
+            f"{TABLE_VERSION_OPTION}={version!r}: tables are created with version 8, 9 or 10",
             table=options.location.base,
         )
     listed = (RECORD_KEY_FIELDS, ORDERING_FIELDS, PARTITION_FIELDS)
@@ -275,6 +279,8 @@ def contradiction(options: Wanted, config: TableConfig) -> str | None:
         found = _found(config, key)
         if found is None and key in _GIVEN_WHERE_MISSING:
             continue
+        if key == TABLE_VERSION and _is_newer(wanted, found):
+            continue  # the first write upgrades it, or writes by the table's (``api.opened_table``)
         if key == BUCKETS and config.was_resized_from(wanted):
             continue  # a job that began before, or is started again with its old options
         if _comparable(key, wanted) != _comparable(key, found or ""):
@@ -283,6 +289,10 @@ def contradiction(options: Wanted, config: TableConfig) -> str | None:
                 f" {found or 'not set'!r}; drop the option or write to another table"
             )
     return None
+
+
+def _is_newer(wanted: str, found: str | None) -> bool:
+    return wanted.isdecimal() and (found or "").isdecimal() and int(wanted) > int(found or 0)
 
 
 def _found(config: TableConfig, key: str) -> str | None:

@@ -13,8 +13,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mainstem.api.real_seams import check_writable, fence_of, needs_no_lock, note_lock, usual_services
-from mainstem.errors import Invalid, MainstemError, TableReplaced, Unavailable, Unsupported, naming
+from mainstem.errors import Invalid, MainstemError, TableReplaced, Unavailable, naming
 from mainstem.layout.properties import TableConfig, load_config
+from mainstem.layout.version_10 import INDEXES, check_built
 from mainstem.metadata.metadata_partitions import has_metadata
 from mainstem.options import DATA_SKIPPING, METADATA, WriterOptions
 from mainstem.options.catalogs import HIVE_SYNC, META_SYNC
@@ -35,6 +36,7 @@ from mainstem.options.tables import (
     ORDERING_FIELDS,
     ORDERING_OPTION,
     PARTIAL_UPDATES,
+    STORAGE_LAYOUT,
     TABLE_NAME,
     TABLE_NAME_OPTION,
     TABLE_VERSION,
@@ -94,6 +96,7 @@ class OpenedTable:
     def writer_context(self) -> WriterContext:
         """What transactions and services of this process share; checks that the table can be written."""
         if self._writer is None:
+            self._upgrade_if_asked()
             ctx = self._opened_for_writing(self.config.completed_by(self.given))
             self._arrange_services(ctx)
             self._arrange_callback(ctx)
@@ -101,10 +104,44 @@ class OpenedTable:
             self._writer = ctx
         return self._writer
 
+    def read_version(self) -> int:
+        """The table's version, read now."""
+        return load_config(self.seams.storage).version
+
+    def open_again(self) -> None:
+        """Go by the table's properties as they are now, from the next call on."""
+        self.config, self._writer = load_config(self.seams.storage), None
+
+    def _upgrade_if_asked(self) -> None:
+        """Before the first write of a process: upgrade the table to the version of the job, as Hudi's writers
+        do (``UpgradeDowngrade.needsUpgrade``)."""
+        if TABLE_VERSION_OPTION not in self.given:
+            return
+        version = TABLE_VERSION.read({TABLE_VERSION: self.given[TABLE_VERSION_OPTION]})
+        if version <= self.config.version:
+            return
+        if not AUTO_UPGRADE.read({**self.config.raw, **self.given}):
+            warnings.warn(
+                f"{TABLE_VERSION_OPTION}={version}, {AUTO_UPGRADE}=false: the table is written by its version"
+                f" {self.config.version}",
+                stacklevel=5,
+            )
+            return
+        from mainstem.services.version_change import change_version
+
+        change_version(self._opened_for_writing(self.config.completed_by(self.given)), version)
+        self.open_again()
+
+    def service_context(self, what: str) -> WriterContext:
+        """As ``writer_context``, for a service by its name in ``layout.version_10``, which tells whether it
+        is done on tables of this version."""
+        check_built(self.config.version, what, self.path)
+        return self.writer_context()
+
     def index_context(self) -> WriterContext:
         """As ``writer_context``, also where the table has indexes that mainstem does not maintain."""
         from mainstem.indexing.index_lists import without
-
+        check_built(self.config.version, INDEXES, self.path)
         return self._opened_for_writing(without(self.config.completed_by(self.given)))
 
     def stream_positions(self, source: str) -> Positions:
@@ -204,12 +241,13 @@ class OpenedTable:
             TABLE_NAME_OPTION: TABLE_NAME,
             TABLE_VERSION_OPTION: TABLE_VERSION,
         }
-        if AUTO_UPGRADE.read(self.given):
-            raise Unsupported(
-                f"{AUTO_UPGRADE}=true: mainstem never upgrades a table; upgrade it with Hudi",
+        config = self.config
+        if STORAGE_LAYOUT.read(self.given).upper() == "LSM_TREE" and not config.sorted_files:
+            raise Invalid(
+                f"{STORAGE_LAYOUT}=lsm_tree contradicts the table, whose files are not sorted; drop the"
+                " option or write to another table",
                 table=self.path,
             )
-        config = self.config
         if config.version > 8 and config.single_field_complex and NEW_ENCODING.read(self.given):
             warnings.warn(
                 f"{NEW_ENCODING} has no effect on a table of version {config.version}, as in Hudi: its keys"
@@ -230,6 +268,8 @@ class OpenedTable:
                 given = value.strip()
                 if name == BUCKETS and self.config.was_resized_from(given):
                     continue
+                if key == TABLE_VERSION_OPTION and given.isdecimal() and int(given) > int(found):
+                    continue  # the first write upgrades it, or writes by the table's
                 # One mode is in capitals or wrong, everything else may be spelt in any case.
                 if given != found and (name == PARTIAL_UPDATES or given.upper() != found.upper()):
                     raise Invalid(

@@ -11,6 +11,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mainstem.errors import Invalid, MainstemError, Unsupported
+from mainstem.layout.version_10 import (
+    ARCHIVING,
+    CLEANING,
+    CLUSTERING,
+    COMPACTION,
+    LOG_COMPACTION,
+    RESIZE,
+    RESTORE,
+    ROLL_BACK,
+    SAVEPOINTS,
+)
 
 if TYPE_CHECKING:
     from mainstem.api.opened_table import OpenedTable
@@ -27,6 +38,7 @@ if TYPE_CHECKING:
     from mainstem.services.restoring import Restored
     from mainstem.services.runner import ServiceRun
     from mainstem.services.savepoints import Savepoint
+    from mainstem.services.version_change import ChangedVersion
     from mainstem.writers.context import WriterContext
     from mainstem.writers.rollback import RolledBackInstant
 
@@ -165,7 +177,7 @@ class Services:
         """
         from mainstem.services import log_compaction
 
-        return log_compaction.schedule(self._opened.writer_context(), if_due=if_due)
+        return log_compaction.schedule(self._opened.service_context(LOG_COMPACTION), if_due=if_due)
 
     def run_log_compaction(self, instant: str | None = None) -> list[LogCompaction]:
         """Execute the planned log compactions, oldest first, or the one requested at ``instant``.
@@ -175,7 +187,7 @@ class Services:
         """
         from mainstem.services import log_compaction
 
-        ctx = self._opened.writer_context()
+        ctx = self._opened.service_context(LOG_COMPACTION)
         times = self._planned(log_compaction.pending(ctx.timeline()), instant, "log compaction")
         done = (log_compaction.execute(ctx, time) for time in times)
         return [found for found in done if found is not None]
@@ -204,7 +216,8 @@ class Services:
         if time is None and not if_due:
             return [*done, *self.run_log_compaction()]  # what the look under the lock has made visible
         # Another process may have executed it by now.
-        found = None if time is None else log_compaction.execute(self._opened.writer_context(), time)
+        ctx = self._opened.service_context(LOG_COMPACTION)
+        found = None if time is None else log_compaction.execute(ctx, time)
         return done if found is None else [*done, found]
 
     def schedule_compaction(self, *, if_due: bool = False) -> str | None:
@@ -216,7 +229,7 @@ class Services:
         """
         from mainstem.services import compaction
 
-        return compaction.schedule(self._opened.writer_context(), if_due=if_due)
+        return compaction.schedule(self._opened.service_context(COMPACTION), if_due=if_due)
 
     def run_compaction(
         self, instant: str | None = None, *, progress: Progress | None = None
@@ -231,7 +244,7 @@ class Services:
         from mainstem.services import compaction
         from mainstem.services.progress import silent
 
-        ctx = self._opened.writer_context()
+        ctx = self._opened.service_context(COMPACTION)
         times = self._planned(compaction.pending(ctx.timeline()), instant, "compaction")
         done = (compaction.execute(ctx, time, progress or silent) for time in times)
         return [found for found in done if found is not None]
@@ -251,7 +264,7 @@ class Services:
             # In a store a plan may be decided that its dead planner did not show: the look under the lock,
             # which found nothing else to plan, has made it visible.
             return [*done, *self.run_compaction(progress=progress)]
-        ctx = self._opened.writer_context()
+        ctx = self._opened.service_context(COMPACTION)
         # Another process may have executed it by now.
         found = None if time is None else compaction.execute(ctx, time, progress or silent)
         return done if found is None else [*done, found]
@@ -271,7 +284,7 @@ class Services:
         """
         from mainstem.services import clustering, compaction
 
-        ctx = self._opened.writer_context()
+        ctx = self._opened.service_context(CLUSTERING)
         if ctx.look_for_keys is not None or (ctx.config.uses_rings and columns is None):
             return clustering.schedule(ctx, _wanted(ctx, columns, strategy, partitions))
         return compaction.schedule(ctx, cluster=_clustering(ctx, columns, strategy, partitions))
@@ -290,7 +303,7 @@ class Services:
         from mainstem.services import clustering
         from mainstem.services.progress import silent
 
-        ctx = self._opened.writer_context()
+        ctx = self._opened.service_context(CLUSTERING)
         if ctx.look_for_keys is None and not ctx.config.uses_rings:
             raise Unsupported(
                 "the table has buckets, whose file groups no clustering may replace: cluster() puts their"
@@ -331,7 +344,7 @@ class Services:
         from mainstem.services import clustering, compaction
         from mainstem.services.progress import silent
 
-        ctx = self._opened.writer_context()
+        ctx = self._opened.service_context(CLUSTERING)
         if ctx.look_for_keys is not None or (ctx.config.uses_rings and columns is None):
             asked = _wanted(ctx, columns, strategy, partitions)
             return clustering.cluster(ctx, asked, progress or silent)
@@ -357,7 +370,44 @@ class Services:
         from mainstem.services import resizing
         from mainstem.services.progress import silent
 
-        return resizing.resize(self._opened.writer_context(), buckets, progress or silent)
+        return resizing.resize(self._opened.service_context(RESIZE), buckets, progress or silent)
+
+    def upgrade(self, version: int, *, progress: Progress | None = None) -> ChangedVersion:
+        """Give the table a newer version (9 or 10), while writers run.
+
+        From 9 to 10 only the version changes: transactions in flight complete with log files of blocks, what
+        is begun next gets native ones, and readers merge both. From 8 everything is compacted first, nothing
+        may be in flight, payload classes become merge modes, and processes that have the table open are told
+        to open it again. Does nothing if the table has the version. ``progress(what, done, total)`` is called
+        after each file group. Raises ``Invalid`` for an older version, ``Unsupported`` for one that no table
+        is given and for a table whose rows it would change, ``Unavailable`` while something is in flight
+        beside which it may not be; the table is as before then. Hudi's ``UpgradeDowngrade``.
+        """
+        return self._give_version(version, 1, progress)
+
+    def downgrade(self, version: int, *, progress: Progress | None = None) -> ChangedVersion:
+        """Bring a table of version 10 back to 9, which Hudi 1.1 and later read and write.
+
+        Arguments and errors are those of ``upgrade``. Hudi's ``TenToNineDowngradeHandler``.
+        """
+        return self._give_version(version, -1, progress)
+
+    def _give_version(self, version: int, way: int, progress: Progress | None) -> ChangedVersion:
+        from mainstem.services.progress import silent
+        from mainstem.services.version_change import change_version
+
+        now = self._opened.read_version()
+        if type(version) is int and (version - now) * way < 0:
+            other = "downgrade" if way > 0 else "upgrade"
+            raise Invalid(
+                f"the table has version {now}: {other}({version}) gives it the version {version}",
+                table=self._opened.path,
+            )
+        opened = self._opened
+        ctx = opened.writer_context() if way > 0 else opened.service_context(COMPACTION)
+        done = change_version(ctx, version, progress or silent)
+        self._opened.open_again()
+        return done
 
     def schedule_clean(self, *, if_due: bool = False) -> str | None:
         """Roll back dead writers and plan which old files go (``hoodie.clean.policy`` and what belongs to
@@ -368,7 +418,7 @@ class Services:
         """
         from mainstem.services import cleaning
 
-        return cleaning.schedule(self._opened.writer_context(), if_due=if_due)
+        return cleaning.schedule(self._opened.service_context(CLEANING), if_due=if_due)
 
     def clean(self, *, if_due: bool = False, progress: Progress | None = None) -> list[Cleaned]:
         """Finish the planned cleans, ours or Java's, then plan one and execute it, if anything may go.
@@ -379,7 +429,8 @@ class Services:
         from mainstem.services import cleaning
         from mainstem.services.progress import silent
 
-        return cleaning.clean(self._opened.writer_context(), if_due=if_due, progress=progress or silent)
+        ctx = self._opened.service_context(CLEANING)
+        return cleaning.clean(ctx, if_due=if_due, progress=progress or silent)
 
     def archive(self, *, if_due: bool = False, progress: Progress | None = None) -> Archived | None:
         """Move the oldest instants from the active timeline into the archive, down to
@@ -392,7 +443,8 @@ class Services:
         from mainstem.services import archiving
         from mainstem.services.progress import silent
 
-        return archiving.run(self._opened.writer_context(), if_due=if_due, progress=progress or silent)
+        ctx = self._opened.service_context(ARCHIVING)
+        return archiving.run(ctx, if_due=if_due, progress=progress or silent)
 
     def savepoint(self, instant: str | None = None, user: str = "", comment: str = "") -> Savepoint:
         """Keep the files of a completed instant (by default the one completed last) until the savepoint is
@@ -404,7 +456,7 @@ class Services:
         from mainstem.services import savepoints
 
         named = None if instant is None else _named(instant)
-        return savepoints.create(self._opened.writer_context(), named, user=user, comment=comment)
+        return savepoints.create(self._opened.service_context(SAVEPOINTS), named, user=user, comment=comment)
 
     def savepoints(self) -> list[Savepoint]:
         """The table's savepoints, oldest instant first; [] without any. Raises ``CorruptTable`` for one that
@@ -418,7 +470,7 @@ class Services:
         the instant has none. Hudi's ``SavepointHelpers.deleteSavepoint``."""
         from mainstem.services import savepoints
 
-        savepoints.delete(self._opened.writer_context(), _named(instant))
+        savepoints.delete(self._opened.service_context(SAVEPOINTS), _named(instant))
 
     def rollback(self, instant: str) -> RolledBackInstant:
         """Take one instant back for good: a pending write of a dead writer, a pending compaction that nobody
@@ -429,7 +481,7 @@ class Services:
         """
         from mainstem.services.rolling_back import roll_back_instant
 
-        done = roll_back_instant(self._opened.writer_context(), _named(instant))
+        done = roll_back_instant(self._opened.service_context(ROLL_BACK), _named(instant))
         self._rebuild_metadata()
         return done
 
@@ -446,7 +498,7 @@ class Services:
         from mainstem.services.progress import silent
 
         named = None if savepoint is None else _named(savepoint)
-        done = restoring.restore(self._opened.writer_context(), named, progress=progress or silent)
+        done = restoring.restore(self._opened.service_context(RESTORE), named, progress=progress or silent)
         self._rebuild_metadata()
         return done
 

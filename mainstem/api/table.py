@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from mainstem.services.restoring import Restored
     from mainstem.services.runner import ServiceRun
     from mainstem.services.savepoints import Savepoint
+    from mainstem.services.version_change import ChangedVersion
     from mainstem.storage.protocol import Storage
     from mainstem.timeline.instant import Instant
     from mainstem.vectors.index.lifecycle import Refreshed
@@ -643,6 +644,14 @@ class Table:
     def resize(self, buckets: int, *, progress: Progress | None = None) -> ResizedTable:
         """``services.resize``."""
         return self.services.resize(buckets, progress=progress)
+
+    def upgrade(self, version: int, *, progress: Progress | None = None) -> ChangedVersion:
+        """``services.upgrade``."""
+        return self.services.upgrade(version, progress=progress)
+
+    def downgrade(self, version: int, *, progress: Progress | None = None) -> ChangedVersion:
+        """``services.downgrade``."""
+        return self.services.downgrade(version, progress=progress)
 
     def schedule_clean(self, *, if_due: bool = False) -> str | None:
         """``services.schedule_clean``."""

@@ -17,6 +17,7 @@
     mainstem compact PATH       merge log files into new base files, beside running writers
     mainstem cluster PATH       the same, with rows in an order; without buckets, put small files together
     mainstem resize PATH --buckets N  another number of buckets per partition, beside running writers
+    mainstem upgrade PATH --to 10  a newer table version, beside running writers; downgrade: back to 9
     mainstem services PATH      all table services, whatever is due, every 30 s or --once
     mainstem ingest PATH        a Kafka topic, or a folder's files, into a table, exactly once
     mainstem flink-commit PATH  commit what completed checkpoints of Flink jobs wrote

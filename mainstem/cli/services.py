@@ -55,6 +55,10 @@ def add_service_commands(
     )
     resize = service("resize", _resize, "give a table another number of buckets, while writers run")
     resize.add_argument("--buckets", metavar="N", type=int, required=True, help="per partition")
+    upgrade = service("upgrade", _upgrade, "give a table a newer version, while writers run")
+    downgrade = service("downgrade", _downgrade, "bring a table of version 10 back to 9")
+    for sub, newest in ((upgrade, "10 (Hudi 1.3) or 9"), (downgrade, "9 (Hudi 1.1)")):
+        sub.add_argument("--to", metavar="VERSION", type=int, required=True, help=newest)
     clean = service("clean", _clean, "remove files that no retained view, savepoint or plan needs")
     clean.add_argument(
         "--if-due", action="store_true", help="only if Hudi's trigger fires (hoodie.clean.trigger.*)"
@@ -139,6 +143,16 @@ def _cluster(options: argparse.Namespace, out: TextIO) -> None:
 def _resize(options: argparse.Namespace, out: TextIO) -> None:
     table = options.open(options)
     tell(options, out, [table.resize(options.buckets, progress=shown_progress(table))], "")
+
+
+def _upgrade(options: argparse.Namespace, out: TextIO) -> None:
+    table = options.open(options)
+    tell(options, out, [table.upgrade(options.to, progress=shown_progress(table))], "")
+
+
+def _downgrade(options: argparse.Namespace, out: TextIO) -> None:
+    table = options.open(options)
+    tell(options, out, [table.downgrade(options.to, progress=shown_progress(table))], "")
 
 
 def _compact(options: argparse.Namespace, out: TextIO) -> None:

@@ -130,25 +130,59 @@ def write_base_file(
     schema declares as not null.
     """
     how = how or BaseFileFormat()
-    schema = avro_to_arrow(avro_schema)
-    notes = _Notes(avro_schema, footer_note(schema), how)
-    output = SinkFile(sink)
-    writer: _Writer | None = None
-    count = 0
+    file = BaseFileWriter(avro_schema, sink, how)
     try:
         for group in in_pieces(batches, how.group_bytes):
-            notes.add(_keys(group))
-            group = _laid_out(group, schema)
-            writer = writer or _opened(output, group, how)
-            writer.write_table(group)
-            count += group.num_rows
-        writer = writer or _opened(output, stored_as_bytes(schema.empty_table()), how)
-        writer.close(notes.footer())
+            file.write(group)
+        file.close()
     finally:
-        if isinstance(writer, _OtherParquet):
-            writer.give_up()
-    output.flush()
-    return count
+        file.give_up()
+    return file.rows
+
+
+class BaseFileWriter:
+    """A base file that grows by row groups; arguments and errors are those of ``write_base_file``.
+
+    ``said``: further entries of the footer. ``few``: the file stays small, so that it is put together the
+    quickest way.
+    """
+
+    def __init__(
+        self,
+        avro_schema: str,
+        sink: Sink,
+        how: BaseFileFormat,
+        *,
+        said: Mapping[str, str] | None = None,
+        few: bool = False,
+    ) -> None:
+        self._schema = avro_to_arrow(avro_schema)
+        self._how = how
+        self._few = few
+        self._notes = _Notes(avro_schema, {**footer_note(self._schema), **(said or {})}, how)
+        self._output = SinkFile(sink)
+        self._writer: _Writer | None = None
+        self.rows = 0
+
+    def write(self, group: pa.Table) -> None:
+        """Add a row group."""
+        self._notes.add(_keys(group))
+        group = _laid_out(group, self._schema)
+        self._writer = self._writer or _opened(self._output, group, self._how, self._few)
+        self._writer.write_table(group)
+        self.rows += group.num_rows
+
+    def close(self) -> None:
+        """Write the footer, and pass all bytes on to the sink."""
+        empty = self._schema.empty_table()
+        writer = self._writer or _opened(self._output, stored_as_bytes(empty), self._how, self._few)
+        writer.close(self._notes.footer())
+        self._output.flush()
+
+    def give_up(self) -> None:
+        """Let go of what the writer holds, if it is not closed."""
+        if isinstance(self._writer, _OtherParquet):
+            self._writer.give_up()
 
 
 class _Writer(Protocol):
@@ -156,9 +190,9 @@ class _Writer(Protocol):
     def close(self, notes: Mapping[str, str]) -> None: ...
 
 
-def _opened(output: SinkFile, rows: pa.Table, how: BaseFileFormat) -> _Writer:
+def _opened(output: SinkFile, rows: pa.Table, how: BaseFileFormat, few: bool) -> _Writer:
     """A Parquet writer whose settings are chosen by the first rows."""
-    if how.compression != "gzip":
+    if how.compression != "gzip" or few:
         return _OtherParquet(output, rows, how.compression)
     level, for_all = how.gzip_level or USUAL_GZIP_LEVEL, how.gzip_level is not None
     choice = column_choice(rows, _UNIQUE, level, for_all=for_all)
@@ -180,6 +214,7 @@ class _OtherParquet:
             version="2.6",
             data_page_version="1.0",
             compression=codec,
+            compression_level=codec_level(codec),
             **column_choice(rows, _UNIQUE).encodings,
         )
 

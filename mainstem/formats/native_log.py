@@ -10,9 +10,13 @@ has nulls in all of them; under commit time ordering there are no such columns.
 
 from __future__ import annotations
 
+import base64
 import json
+import re
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -20,15 +24,18 @@ import pyarrow as pa
 
 from mainstem import limits
 from mainstem.errors import CorruptTable, Unsupported
-from mainstem.formats.avro_schema import META_FIELDS, avro_to_arrow
+from mainstem.formats.avro_schema import META_FIELDS, avro_to_arrow, parse_schema
 from mainstem.formats.log_file import BlockKind, Header, LogBlock
 from mainstem.formats.schema_resolution import project_to
 
 #: the key of the header in the footer
 HEADER_KEY = "hudi.log.format.metadata"
+#: the key of what ``services.kept_deletes`` notes of its files
+KEPT_KEY = "mainstem-kept-deletes"
 KEY_COLUMN = META_FIELDS[2]
 KINDS = {"log": BlockKind.PARQUET_DATA, "deletes": BlockKind.DELETE, "cdc": BlockKind.CDC_DATA}
 _FORMAT_VERSION_MAX = 2  # HoodieLogFormat.CURRENT_VERSION
+_INSTANT = re.compile(r"^[0-9]{17}\Z")
 _NUMBERS = {header.name: header for header in Header}
 
 
@@ -60,6 +67,8 @@ class NativeBlock(LogBlock):
 
     rows: Rows | None = None
     groups: tuple[int, ...] = ()
+    #: the footer's entry ``KEPT_KEY``, if it has one
+    kept: bytes | None = None
 
     @property
     def size(self) -> int:
@@ -87,6 +96,35 @@ class NativeBlock(LogBlock):
             raise CorruptTable(f"deletes file without the column {KEY_COLUMN}", path=self.path)
         return self._rows.read([KEY_COLUMN, *ordering], self.groups)
 
+    def columns(self, wanted: Sequence[str]) -> list[str]:
+        """The columns that ``table`` reads for these."""
+        return list(self._target(wanted).names)
+
+    def deletes(self) -> pa.Table:
+        """As of a block in a file of blocks: record_key, partition_path (null: that of the file's folder),
+        ordering, ordering_is_default."""
+        names = self.ordered_by
+        rows = self.deleted(names).combine_chunks()
+        columns = [rows.column(name) for name in names]
+        arrays = [pa.concat_arrays([pa.nulls(0, c.type), *c.chunks]) for c in columns]
+        ordering = arrays[0] if len(arrays) == 1 else pa.nulls(rows.num_rows)
+        if len(arrays) > 1:
+            ordering = pa.StructArray.from_arrays(arrays, names=names)
+        default = np.ones(rows.num_rows, bool)
+        for array in arrays:
+            default &= np.asarray(array.is_null())
+        return pa.table(
+            {
+                "record_key": rows.column(KEY_COLUMN), "partition_path": pa.nulls(rows.num_rows, pa.string()),
+                "ordering": ordering, "ordering_is_default": pa.array(default),
+            }
+        )  # fmt: skip
+
+    def kept_since(self) -> np.ndarray | None:
+        """Of deletes that compactions keep, for each row the instant of the one that kept it first; None for
+        other files. Raises ``CorruptTable`` if the footer does not say it."""
+        return None if self.kept is None else _instants_of(self.kept, self.row_count, self.path)
+
     @property
     def ordered_by(self) -> list[str]:
         """The ordering fields that a deletes file has."""
@@ -108,12 +146,75 @@ def native_block(
 ) -> NativeBlock:
     """The block of an opened file; ``kind`` and ``instant`` are those in its name, ``notes`` its footer's
     entries. Raises what ``read_header`` raises, ``CorruptTable`` if the header names no schema."""
-    headers = read_header((notes or {}).get(HEADER_KEY.encode()), path=path)
+    notes = notes or {}
+    headers = read_header(notes.get(HEADER_KEY.encode()), path=path)
     if Header.SCHEMA not in headers:
         raise CorruptTable("native log file without SCHEMA in its header; restore it from a copy", path=path)
     told = headers.get(Header.INSTANT_TIME, instant)
     groups = tuple(range(len(rows.groups)))
-    return NativeBlock(KINDS[kind], told, headers, memoryview(b""), 0, path, 0, rows, groups)
+    kept = notes.get(KEPT_KEY.encode())
+    return NativeBlock(KINDS[kind], told, headers, memoryview(b""), 0, path, 0, rows, groups, kept)
+
+
+def kept_note(instants: Sequence[str], which: np.ndarray) -> dict[str, str]:
+    """The entry of a footer that says of each row which of these instants kept it first (``which``: their
+    numbers). Other readers do not know it: for them, all deletes are the file's own."""
+    packed = base64.b64encode(zlib.compress(which.astype(np.uint8).tobytes())).decode()
+    return {KEPT_KEY: json.dumps({"instants": list(instants), "rows": packed}, separators=(",", ":"))}
+
+
+def _instants_of(note: bytes, rows: int, path: str) -> np.ndarray:
+    try:
+        found = json.loads(note)
+        instants, packed = found["instants"], base64.b64decode(found["rows"], validate=True)
+        plain = zlib.decompressobj()
+        which = np.frombuffer(plain.decompress(packed, rows + 1), np.uint8)
+        whole = len(which) == rows and all(map(_INSTANT.match, instants))
+        if not whole or (rows and int(which.max()) >= len(instants)):
+            raise ValueError("it does not fit the rows")
+        return np.asarray(instants, "U20")[which]
+    except (ValueError, TypeError, KeyError, RecursionError, zlib.error) as error:
+        raise _damaged(f"{KEPT_KEY}: {error}", path) from error
+
+
+def header_note(
+    instant: str, schema_text: str, *, partial: bool = False, compacted: Sequence[str] = ()
+) -> dict[str, str]:
+    """The entry of a footer that makes a file a native log of this instant. ``schema_text``: of its rows, or
+    of the table where it holds deletes; with Hudi's meta fields. ``compacted``: instants that it replaces."""
+    header = {"VERSION": str(_FORMAT_VERSION_MAX), "SCHEMA": schema_text, "INSTANT_TIME": instant}
+    if partial:
+        header["IS_PARTIAL"] = "true"
+    if compacted:
+        header["COMPACTED_BLOCK_TIMES"] = ",".join(compacted)
+    return {HEADER_KEY: json.dumps(header, separators=(",", ":"), ensure_ascii=False)}
+
+
+@lru_cache(maxsize=64)
+def deletes_schema(schema_text: str, ordering: tuple[str, ...]) -> str:
+    """The Avro schema of a deletes file (``HoodieSchemas.createDeleteLogSchema``): the record key, and these
+    fields of the table's schema, which may be null."""
+    kinds = {field["name"]: field["type"] for field in parse_schema(schema_text)["fields"]}
+    fields: list[dict[str, object]] = [{"name": KEY_COLUMN, "type": "string"}]
+    for name in ordering:
+        branches = kinds[name] if isinstance(kinds[name], list) else [kinds[name]]
+        branches = ["null", *(branch for branch in branches if branch != "null")]
+        fields.append({"name": name, "type": branches, "default": None})
+    record = {"type": "record", "name": "hudi_delete_log_record", "fields": fields}
+    return json.dumps(record, separators=(",", ":"))
+
+
+def deletes_table(
+    schema_text: str, ordering: tuple[str, ...], keys: pa.Array, values: Sequence[pa.Array] | None
+) -> pa.Table:
+    """Rows of a deletes file. ``values``: those of the ordering fields; None: the keys are deleted whatever
+    the values of their rows."""
+    schema = avro_to_arrow(deletes_schema(schema_text, ordering))
+    columns = [keys.cast(pa.string())]
+    for place, name in enumerate(ordering):
+        kind = schema.field(name).type
+        columns.append(pa.nulls(len(keys), kind) if values is None else values[place].cast(kind))
+    return pa.table(columns, schema=schema)
 
 
 def read_header(data: bytes | None, *, path: str) -> dict[int, str]:
@@ -148,6 +249,13 @@ def read_header(data: bytes | None, *, path: str) -> dict[int, str]:
             " read: use a newer mainstem"
         )
     return {_NUMBERS[name]: value for name, value in found.items() if name in _NUMBERS}
+
+
+def is_partial(notes: Mapping[bytes, bytes] | None, *, path: str) -> bool:
+    """Whether a file with these entries in its footer holds only the columns that an update set; False for
+    one that is no native log. Raises what ``read_header`` raises."""
+    data = (notes or {}).get(HEADER_KEY.encode())
+    return data is not None and read_header(data, path=path).get(Header.IS_PARTIAL, "").lower() == "true"
 
 
 def _pairs(pairs: list[tuple[str, object]]) -> dict[str, object]:

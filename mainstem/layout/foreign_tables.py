@@ -13,7 +13,7 @@ from itertools import islice
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mainstem.errors import CorruptTable, Invalid, Unsupported
+from mainstem.errors import CorruptTable, Invalid, MainstemError, Unsupported
 from mainstem.formats.avro_schema import META_FIELDS
 from mainstem.formats.log_file import BlockKind, read_blocks
 from mainstem.layout.buckets import bucket_ids, file_id_bucket
@@ -29,6 +29,7 @@ from mainstem.layout.properties import (
 )
 from mainstem.layout.stored_bucket_rules import put_first_rules, stored_rules
 from mainstem.layout.stored_rings import Completed, newest_ring
+from mainstem.layout.version_changes import changes_to, with_changes
 from mainstem.limits import LOCK_FILE_BYTES_MAX, PROPERTIES_BYTES_MAX, TIMELINE_FILE_BYTES_MAX
 from mainstem.merge.rules import merge_rules
 from mainstem.options.placing import (
@@ -158,7 +159,17 @@ def made_here(storage: Storage, config: TableConfig) -> bool:
         noted = storage.read(_MADE_HERE, max_bytes=PROPERTIES_BYTES_MAX)
     except FileNotFoundError:
         return False
-    return not noted or not parsed_config(noted, _MADE_HERE).changed(config)
+    return not noted or not _upgraded(parsed_config(noted, _MADE_HERE), config.version).changed(config)
+
+
+def _upgraded(noted: TableConfig, version: int) -> TableConfig:
+    """What a table's properties at its creation would be at the version that it has by now."""
+    if noted.version == version:
+        return noted
+    try:
+        return TableConfig(with_changes(noted.raw, changes_to(noted, version)), noted.path)
+    except MainstemError:
+        return noted
 
 
 def _check_index(storage: Storage, config: TableConfig) -> None:

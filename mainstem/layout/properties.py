@@ -17,6 +17,8 @@ from mainstem.errors import CorruptTable, Invalid, Unsupported
 from mainstem.formats.java_properties import format_properties, parse_properties
 from mainstem.layout.bucket_resizes import Resize, open_resize, parse_resizes
 from mainstem.layout.bucket_rules import BucketRules
+from mainstem.layout.version_10 import METADATA as METADATA_TABLE
+from mainstem.layout.version_10 import check_built
 from mainstem.limits import PROPERTIES_BYTES_MAX
 from mainstem.merge import modes
 from mainstem.options.locks import FOLDER, PLACE_KEYS, PROVIDER
@@ -79,8 +81,8 @@ from mainstem.options.tables import (
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 
-#: table versions that can be read, and written
-READABLE_VERSIONS, WRITABLE_VERSIONS = (8, 9, 10), (8, 9)
+#: table versions that can be read, and written (``layout.version_10`` tells what is not done yet)
+READABLE_VERSIONS = WRITABLE_VERSIONS = (8, 9, 10)
 #: the version from which on writers make native log files
 NATIVE_LOGS_FROM = 10
 MERGE_ON_READ = "MERGE_ON_READ"
@@ -126,7 +128,7 @@ DECISIVE = (
     PAYLOAD_CLASS, HIVE_STYLE,
     URL_ENCODE,
     DROP_PARTITION_COLUMNS, POPULATE_META_FIELDS,
-    BASE_FILE_FORMAT, TIMEZONE, BUCKETS, BUCKET_EXPRESSIONS, HASH_FIELD, INDEX_TYPE,
+    BASE_FILE_FORMAT, STORAGE_LAYOUT, TIMEZONE, BUCKETS, BUCKET_EXPRESSIONS, HASH_FIELD, INDEX_TYPE,
     BUCKET_ENGINE, PROVIDER, FOLDER, *PLACE_KEYS,
     CDC_ENABLED, TIMELINE_PATH, SLASH_DATES, CONSISTENT_TIMESTAMP,
     KEY_ENCODING, NEW_ENCODING,
@@ -319,6 +321,11 @@ class TableConfig:
         return uses_rings(self.raw)
 
     @property
+    def sorted_files(self) -> bool:
+        """Whether the rows of each file are sorted by record key (an LSM tree)."""
+        return self._get(STORAGE_LAYOUT).upper() == "LSM_TREE"
+
+    @property
     def hash_fields(self) -> tuple[str, ...]:
         return self._fields(HASH_FIELD) or self.record_key
 
@@ -377,8 +384,13 @@ class TableConfig:
         return [
             f"{key}: {self.raw.get(key)!r} -> {other.raw.get(key)!r}"
             for key in DECISIVE
-            if self._get(key) != other._get(key) and not (key == BUCKETS and self._resized_to(other))
+            if self._decisive(key) != other._decisive(key)
+            and not (key == BUCKETS and self._resized_to(other))
         ]
+
+    def _decisive(self, key: str) -> str:
+        """A table that says nothing of its layout, as one that was upgraded, has the default one."""
+        return self._get(key, STORAGE_LAYOUT.default if key == STORAGE_LAYOUT else "")
 
     def was_resized_from(self, text: str) -> bool:
         """Whether the table had so many buckets, and was resized since."""
@@ -431,13 +443,13 @@ class TableConfig:
     def check_writable(self, table: str) -> None:
         """Refuse what mainstem, or non-blocking concurrency control, cannot write safely."""
         self.check_readable(table)
-        if self.version not in WRITABLE_VERSIONS:
+        self.check_metadata(table)
+        if self.sorted_files and self.version < NATIVE_LOGS_FROM:
             raise Unsupported(
-                f"table version {self.version} in {self.path} can be read, but not written: versions 8 and 9"
-                " are written. Write it with Hudi 1.3, or downgrade it there (call downgrade_table, 'NINE')",
+                f"{STORAGE_LAYOUT}={self._get(STORAGE_LAYOUT)} in a table of version {self.version}: Hudi has"
+                f" it from version {NATIVE_LOGS_FROM} on",
                 table=table,
             )
-        self.check_metadata(table)
         needs = (
             (TABLE_TYPE, self.table_type, (MERGE_ON_READ,)),
             (INDEX_TYPE, self._get(INDEX_TYPE).upper(), ("", *INDEX_TYPE.allowed)),
@@ -493,6 +505,8 @@ class TableConfig:
 
     def check_metadata(self, table: str) -> None:
         """Refuse metadata table partitions that mainstem does not maintain: their readers would miss rows."""
+        if self.metadata_partitions:
+            check_built(self.version, METADATA_TABLE, table)
         other = [name for name in self.metadata_partitions if _kind_of_partition(name) not in MAINTAINED]
         if other:
             raise Unsupported(

@@ -28,6 +28,8 @@ from mainstem.layout.properties import TableConfig, encode_config, load_config
 from mainstem.publish.publisher import Guarded
 from mainstem.publish.staging import replace_guarded
 from mainstem.storage import paths
+from mainstem.storage.folder_storage import FolderStorage
+from mainstem.storage.protocol import Storage
 from mainstem.truetime.seams import Randomness, Seams
 
 _OWNER = "properties"  # owner in the names of private files
@@ -38,28 +40,31 @@ def change_properties(
     random: Randomness,
     change: Callable[[TableConfig], Mapping[str, str | None]],
     when: str,
+    folder: str = "",
 ) -> TableConfig:
     """Apply ``change`` to the properties found under the lock; return the table's properties afterwards.
 
     ``change`` maps keys to new values, None to remove a key. ``when``: the date, as text, that Java writes
-    into the file's first lines. Writes nothing if nothing changes. Raises ``LeaseLost`` if the lock was taken
-    over (nothing has changed, or the new holder of the lock sees the change), ``Unavailable`` for trouble
-    with storage.
+    into the file's first lines. ``folder``: of a table inside this one (the metadata table, whose properties
+    are guarded by the table's lock and fence), "" for the table itself. Writes nothing if nothing changes.
+    Raises ``LeaseLost`` if the lock was taken over (nothing has changed, or the new holder of the lock sees
+    the change), ``Unavailable`` for trouble with storage.
     """
     storage = section.storage
-    before = load_config(storage)
+    inner = FolderStorage(storage, folder) if folder else storage
+    before = load_config(inner)
     wanted = change(before)
     raw = {k: v for k, v in {**before.raw, **wanted}.items() if v is not None}
     repairs = before.path != paths.PROPERTIES
     if raw == dict(before.raw) and not repairs:
         return before
-    left_over = storage.stat(paths.PROPERTIES_BACKUP) is not None
-    _replace(section, random, raw, encode_config(raw, when, updated=True))
-    storage.settle([], [paths.HOODIE], durable=True)
+    left_over = inner.stat(paths.PROPERTIES_BACKUP) is not None
+    _replace(section, random, raw, encode_config(raw, when, updated=True), inner, folder)
+    inner.settle([], [paths.HOODIE], durable=True)
     if left_over:
         section.check()
-        storage.delete(paths.PROPERTIES_BACKUP)
-        storage.delete(paths.checksum_file(paths.PROPERTIES_BACKUP))
+        inner.delete(paths.PROPERTIES_BACKUP)
+        inner.delete(paths.checksum_file(paths.PROPERTIES_BACKUP))
     return TableConfig(raw)
 
 
@@ -68,13 +73,16 @@ def date_text(seams: Seams) -> str:
     return time.strftime("%a %b %d %H:%M:%S UTC %Y", time.gmtime(seams.clock.now_ms() / 1000))
 
 
-def _replace(section: Guarded, random: Randomness, raw: Mapping[str, str], data: bytes) -> None:
+def _replace(
+    section: Guarded, random: Randomness, raw: Mapping[str, str], data: bytes, inner: Storage, folder: str
+) -> None:
+    target = paths.in_partition(folder, paths.PROPERTIES)
     try:
-        replace_guarded(section, random, _OWNER, paths.PROPERTIES, data)
+        replace_guarded(section, random, _OWNER, target, data)
     except OSError as error:
         # Either the request or only its reply was lost: the file's content tells which.
-        if dict(load_config(section.storage).raw) != dict(raw):
+        if dict(load_config(inner).raw) != dict(raw):
             raise Unavailable(
-                f"{paths.PROPERTIES} could not be replaced: {error}; nothing changed, try again",
+                f"{target} could not be replaced: {error}; nothing changed, try again",
                 table=section.storage.base,
             ) from error

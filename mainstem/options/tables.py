@@ -30,11 +30,11 @@ TABLE_TYPE = Choice(
     says="Both are read; only MERGE_ON_READ tables are created and written.",
 )  # fmt: skip
 TABLE_VERSION = Whole(
-    "hoodie.table.version", 9, 8, 9, table=True, aliases=(TABLE_VERSION_OPTION,), read_by=_TABLE,
-    says="Hudi's table version: 9, or 8 for Hudi 1.0; tables of version 10 are read, not written.",
+    "hoodie.table.version", 9, 8, 10, table=True, aliases=(TABLE_VERSION_OPTION,), read_by=_TABLE,
+    says="Hudi's table version: 9, 8 for Hudi 1.0, or 10, which no release of Hudi has yet.",
 )  # fmt: skip
 INITIAL_VERSION = Whole(
-    "hoodie.table.initial.version", 9, 8, 9, read_by="nobody",
+    "hoodie.table.initial.version", 9, 8, 10, read_by="nobody",
     says="The version that the table was created with.",
 )  # fmt: skip
 TABLE_CHECKSUM = Text(
@@ -80,7 +80,7 @@ LOG_FILE_FORMAT = Choice(
     says="Log files of other formats are refused.",
 )  # fmt: skip
 STORAGE_LAYOUT = Choice(
-    "hoodie.table.storage.layout", "default", ("DEFAULT", "LSM_TREE"), read_by=_TABLE,
+    "hoodie.table.storage.layout", "default", ("DEFAULT", "LSM_TREE"), table=True, read_by=_TABLE,
     says="Of tables of version 10: in LSM_TREE, the rows of each file are sorted by record key.",
 )  # fmt: skip
 MANY_FILE_FORMATS = Flag(
@@ -117,6 +117,10 @@ PAYLOAD_CLASS = Text(
     "hoodie.compaction.payload.class", like="class of Hudi's", read_by="merge.rules",
     aliases=("hoodie.datasource.write.payload.class",), flink="payload.class",
     says="Hudi's older way to choose the merge mode; classes that mainstem does not know are refused.",
+)  # fmt: skip
+LEGACY_PAYLOAD = Text(
+    "hoodie.table.legacy.payload.class", like="Java class", read_by="nobody",
+    says="The payload class of a table that was upgraded from version 8; its merge mode has taken its place.",
 )  # fmt: skip
 STRATEGY_ID = Text(
     "hoodie.record.merge.strategy.id", like="UUID", read_by="merge.rules",
@@ -172,9 +176,9 @@ COLUMN_DROP = Flag(
     says="Columns are never dropped by leaving them out of a batch.",
 )  # fmt: skip
 AUTO_UPGRADE = Flag(
-    "hoodie.write.auto.upgrade", False, read_by=_ENGINES, only=("false",),
-    why="tables are never upgraded by mainstem",
-    says="Tables that mainstem makes tell Java's writers not to upgrade them.",
+    "hoodie.write.auto.upgrade", True, read_by="api.opened_table",
+    says="The first write of a job upgrades the table to the job's `hoodie.write.table.version`, if that is"
+    " higher; tables that mainstem makes say false.",
 )  # fmt: skip
 COMBINE_UPSERTS = Flag(
     "hoodie.combine.before.upsert", True, read_by=_ENGINES, only=("true",),

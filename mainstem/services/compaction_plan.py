@@ -55,7 +55,7 @@ STRATEGIES = (
     "LogFileSizeBasedCompactionStrategy", "LogFileNumBasedCompactionStrategy",
     "BoundedIOCompactionStrategy", "UnBoundedCompactionStrategy",
 )  # fmt: skip
-_UP_TO_A_BOUND = STRATEGIES[2]
+_UP_TO_A_BOUND, UNBOUNDED = STRATEGIES[2:]
 # For a slice without a base file, assume that the new one has Hudi's default size.
 _NEW_BASE_MB = 120.0
 # How often the listing is tried while others remove files.
@@ -241,12 +241,16 @@ class DueGroups:
     Under the lock only the partitions are looked at again that got files since, so what is done there does
     not grow with the table. If any service began or ended something meanwhile, all are.
 
-    ``cluster``: groups without logs are due, too, whose rows are not in this order.
+    ``cluster``: groups without logs are due, too, whose rows are not in this order. ``native_logs``: only
+    those with a native log file, be it of deletes that a compaction kept.
     """
 
-    def __init__(self, listing: FileListing, cluster: Clustering | None = None) -> None:
+    def __init__(
+        self, listing: FileListing, cluster: Clustering | None = None, *, native_logs: bool = False
+    ) -> None:
         self._listing = listing
         self._cluster = cluster
+        self._native = native_logs
         self._ordered: dict[str, bool] = {}
         self._sizes: dict[str, int] = {}
         state, files = listing.now()
@@ -277,12 +281,17 @@ class DueGroups:
         found = []
         for group in state.group(partition, sorted(names)):
             newest = group.slices[0]
-            if newest.later_logs or self._unordered(state, partition, newest):
+            if self._has_work(newest) or self._unordered(state, partition, newest):
                 operation = CompactionOperation(
                     partition, group.file_id, newest.base_instant, newest.base_file, newest.log_files
                 )
                 found.append(measured(state.storage, operation, self._sizes))
         return found
+
+    def _has_work(self, newest: FileSlice) -> bool:
+        if self._native:
+            return any(paths.is_native_log(name) for name in newest.log_files)
+        return bool(newest.later_logs)
 
     def _unordered(self, state: TableState, partition: str, newest: FileSlice) -> bool:
         """Whether a slice without logs is due nevertheless."""
@@ -358,7 +367,7 @@ def _chosen(planned: list[PlannedGroup], options: CompactionOptions) -> list[Pla
     elif options.strategy == "LogFileNumBasedCompactionStrategy":
         planned = [p for p in planned if len(p.operation.log_files) >= options.log_files_min]
         planned.sort(key=lambda p: -len(p.operation.log_files))
-    if options.strategy == "UnBoundedCompactionStrategy":
+    if options.strategy == UNBOUNDED:
         return planned
     left = float(options.target_io_mb)
     chosen = []

@@ -12,12 +12,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mainstem.errors import Invalid, Unavailable
+from mainstem.layout.properties import NATIVE_LOGS_FROM
 from mainstem.publish.publisher import Section
 from mainstem.readers.planning.table_state import WRITES, TableState
 from mainstem.services.compaction_plan import FileListing
 from mainstem.services.executor import publish_plan
 from mainstem.services.restore_view import files_of, is_compaction, removed_by_restore, restored_state
 from mainstem.services.savepoints import savepoint_instants
+from mainstem.storage import paths
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.instant import CLEAN, CLUSTERING, COMMIT, INDEXING, RESTORE, ROLLBACK, Instant
 from mainstem.timeline.restore_records import PlannedInstant, RestorePlan, encode_restore_plan
@@ -39,6 +41,7 @@ def schedule(ctx: WriterContext, savepoint: str) -> str | None:
             return None
         _check_savepoints(state.timeline, going, ctx.base)
         _check_resizes(ctx, going)
+        _check_version(state, going, target, files)
         planned = tuple(PlannedInstant(i.requested, i.action) for i in going)
         return encode_restore_plan(RestorePlan(savepoint, planned))
 
@@ -132,6 +135,28 @@ def _check_resizes(ctx: WriterContext, going: list[Instant]) -> None:
                 table=ctx.base,
                 instant=instant.requested,
             )
+
+
+def _check_version(
+    state: TableState, going: list[Instant], target: Instant, files: Mapping[str, set[str]]
+) -> None:
+    """Raises ``Invalid`` if the table was brought back from version 10 since, and readers of its version
+    would not read log files that count again."""
+    names = (paths.in_partition(partition, name) for partition in files for name in files[partition])
+    if state.config.version >= NATIVE_LOGS_FROM or not any(map(paths.is_native_log, names)):
+        return
+    needed = files_of(restored_state(state, going, target), files)
+    native = [paths.in_partition(p, name) for p in sorted(needed) for name in needed[p]]
+    native = [path for path in native if paths.is_native_log(path)]
+    if native:
+        raise Invalid(
+            f"the table cannot be restored to {target.requested}: of that time are log files of version"
+            f" {NATIVE_LOGS_FROM} ({native[0]}), which readers of its version {state.config.version} do not"
+            f" read. Upgrade it to {NATIVE_LOGS_FROM} first (mainstem upgrade), or copy the rows of that"
+            " moment (scan, as_of_completion) into a new table",
+            table=state.storage.base,
+            instant=target.requested,
+        )
 
 
 def _check_quiet(ctx: WriterContext, section: Section) -> None:

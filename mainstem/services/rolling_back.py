@@ -31,6 +31,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mainstem.errors import Invalid, Unavailable
+from mainstem.layout.properties import NATIVE_LOGS_FROM
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.publish.publisher import Section
 from mainstem.publish.staging import prepared
@@ -143,6 +144,7 @@ def _why_not(ctx: WriterContext, section: Section, instant: Instant) -> str | No
         _being_indexed,
         _not_the_newest,
         _resized,
+        _brought_back,
         _saved,
         _read_by_a_plan,
         _cleaned,
@@ -170,6 +172,19 @@ def _resized(ctx: WriterContext, timeline: ActiveTimeline, instant: Instant) -> 
     if all(one.instant != instant.requested for one in ctx.read_properties().resizes):
         return None
     return "it gave the table another number of buckets; resize again instead"
+
+
+def _brought_back(ctx: WriterContext, timeline: ActiveTimeline, instant: Instant) -> str | None:
+    plan = f"{instant.requested}.{COMPACTION}.{REQUESTED}"
+    if ctx.read_properties().version >= NATIVE_LOGS_FROM or not timeline.has(plan):
+        return None
+    operations = load_compaction_plan(ctx.seams.storage, instant.requested)
+    if any(paths.is_native_log(paths.in_partition(o.partition, n)) for o in operations for n in o.log_files):
+        return (
+            f"it merged log files of version {NATIVE_LOGS_FROM}, which readers of the table's version do not"
+            f" read; upgrade the table to {NATIVE_LOGS_FROM} first"
+        )
+    return None
 
 
 def _saved(ctx: WriterContext, timeline: ActiveTimeline, instant: Instant) -> str | None:

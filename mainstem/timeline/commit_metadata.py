@@ -75,6 +75,8 @@ class WriteStat:
     blocks: int = 0
     #: it gets its name when the instant completes (``publish.showing``)
     unshown: bool = False
+    #: of a deletes file: the file of rows that was written with it
+    beside: str = ""
 
     @property
     def path(self) -> str:
@@ -87,7 +89,8 @@ class WriteStat:
         return paths.unshown(self.instant, self.partition, self.file_name) if self.unshown else self.path
 
     def record(self) -> dict[str, Any]:
-        """The Avro record as Java fills it: prevCommit is this instant, logFiles holds only this file."""
+        """The Avro record as Java fills it: prevCommit is this instant, logFiles holds only this file, and
+        beside deletes the rows of the same version."""
         return {**_APPENDED, **self._own()}
 
     def encoded(self) -> Encoded:
@@ -106,7 +109,7 @@ class WriteStat:
             "prevCommit": self.instant,
             "partitionPath": self.partition,
             "logVersion": self.version,
-            "logFiles": [self.file_name],
+            "logFiles": [self.beside, self.file_name] if self.beside else [self.file_name],
         }
 
 
@@ -176,7 +179,8 @@ class CompactionStat:
 class LogCompactionStat:
     """One log file that a log compaction wrote (HoodieDeltaWriteStat as Java's append handle fills it).
 
-    ``merged``: rows and deleted keys in this file; ``log_rows``: those in the log files it merges.
+    ``merged``: rows and deleted keys in this file; ``log_rows``: those in the log files it merges;
+    ``beside``: the native file of deletes that it wrote with one of rows.
     """
 
     partition: str
@@ -191,6 +195,7 @@ class LogCompactionStat:
     log_bytes: int
     log_rows: int
     taken_ms: int
+    beside: WriteStat | None = None
 
     @property
     def merged(self) -> int:
@@ -249,11 +254,13 @@ class CommitMetadata:
 
 
 def every_file(stats: Iterable[AnyStat]) -> Iterator[AnyStat]:
-    """The stats, and behind that of a base file that of the deletes kept beside it."""
+    """The stats, and behind that of a file that of the deletes which are kept, or were written, beside it."""
     for stat in stats:
         yield stat
         if isinstance(stat, CompactionStat) and stat.kept is not None:
             yield stat.kept
+        if isinstance(stat, LogCompactionStat) and stat.beside is not None:
+            yield stat.beside
 
 
 def encode_commit(

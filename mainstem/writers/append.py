@@ -21,7 +21,6 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -46,6 +45,7 @@ from mainstem.storage.swaps import has_swaps
 from mainstem.timeline.commit_metadata import WriteStat
 from mainstem.timeline.instant import DELTACOMMIT, REQUESTED
 from mainstem.writers.encode_rows import Blocks, BucketEncoder, Place, Slab
+from mainstem.writers.open_logs import DELETES, LOG, OpenLog, drop_log, open_log
 from mainstem.writers.routed_anew import routed
 from mainstem.writers.rows_in import as_table
 from mainstem.writers.write_spec import WriteSpec
@@ -55,16 +55,8 @@ _OPEN_FILES_MAX = 400
 TOGETHER_MIN = 64
 # The rows of larger transactions are not kept in memory until the commit.
 _WRITTEN_BYTES_MAX = 8 * MIB
-# More than any attempt number, which has at most ten digits.
-_ATTEMPTS = 10**10
-
-
-@dataclass
-class OpenLog:
-    """A log file that is being written, and what its commit will say of it."""
-
-    sink: Upload
-    stat: WriteStat
+# Rows that wait for native log files take so much memory at most, together.
+_HELD_BYTES_MAX = 128 * MIB
 
 
 class BucketAppender:
@@ -95,6 +87,8 @@ class BucketAppender:
         self._versions: dict[tuple[str, int], int] = {}
         self._file_ids = FileIds(storage, known_buckets)
         self._closed: list[WriteStat] = []
+        #: bytes of rows that wait for native log files
+        self._unwritten_bytes = 0
         self._folders: set[str] = set()
         #: markers of the files opened so far; the first ``_marked`` of them are there
         self.markers: list[str] = []
@@ -153,7 +147,7 @@ class BucketAppender:
         for partition in dict.fromkeys(place[0] for slab in slabs for place in slab.places):
             self._check_partition(partition)
         self._check_alive()
-        self._announce([place for slab in slabs for place in slab.places])
+        self._announce(slabs)
         for slab in slabs:
             self._append(slab)
         self.rows += batch.num_rows
@@ -181,11 +175,10 @@ class BucketAppender:
         """Remove the files made so far, which ``settle`` makes durable; returns the greatest version among
         their names: later ones need greater ones."""
         for log in self._logs.values():
-            drop(log.sink)
-            if not has_swaps(self._storage):
-                self._storage.delete(log.stat.path)
+            drop_log(self._storage, log)
         for stat in self._closed:
             self._storage.delete(stat.path)
+        self._unwritten_bytes = 0
         passed = max(self._versions.values(), default=0)
         for mine in (self._logs, self._closed, self._versions, self.written):
             mine.clear()
@@ -201,15 +194,31 @@ class BucketAppender:
             self._append_blocks(place, blocks)
 
     def _append_blocks(self, place: Place, blocks: Blocks) -> None:
-        log = self._log(*place)
-        log.sink.append(blocks.buffers)
-        self._note(log.stat, blocks)
-        log.stat.writes += blocks.writes
-        log.stat.deletes += blocks.deletes
-        log.stat.blocks += blocks.count
-        log.stat.size_bytes = log.sink.size
-        if log.sink.size >= self._spec.log_bytes_max:
-            self._close_log(place)
+        left: Blocks | None = blocks
+        while left is not None:
+            log = self._log(*place)
+            before = log.held
+            try:
+                after = log.append(left)
+            except FileExistsError:  # another attempt of this task has the name: take the next version
+                del self._logs[place]
+                continue
+            self._unwritten_bytes += log.held - before
+            if left is blocks:
+                self._note(log.stats[0], blocks)
+            if after is not None or log.is_full:
+                self._close_log(place)
+            left = after
+        if self._unwritten_bytes > _HELD_BYTES_MAX:
+            self._hand_on()
+
+    def _hand_on(self) -> None:
+        """Free the memory of rows that wait for native log files."""
+        for place, log in list(self._logs.items()):
+            log.flush()
+            if log.held:  # a file that is sorted
+                self._close_log(place)
+        self._unwritten_bytes = 0
 
     def _note(self, stat: WriteStat, blocks: Blocks) -> None:
         if blocks.writes and blocks.rows is None:  # encoded elsewhere
@@ -221,6 +230,9 @@ class BucketAppender:
     def _log(self, partition: str, bucket: int) -> OpenLog:
         key = (partition, bucket)
         log = self._logs.get(key)
+        if log is not None and log.ended:
+            self._close_log(key)
+            log = None
         if log is None:
             if len(self._logs) >= _OPEN_FILES_MAX:
                 self._close_oldest(_OPEN_FILES_MAX // 2)
@@ -228,24 +240,28 @@ class BucketAppender:
         return log
 
     def _open_log(self, partition: str, bucket: int) -> OpenLog:
-        spec = self._spec
-        file_id = self.file_id(partition, bucket)
-        version = self._versions.get((partition, bucket), 0)
+        place = (partition, bucket)
         while True:
-            version += 1
-            name = self._log_name(partition, bucket, version)
+            version = self._versions[place] = self._versions.get(place, 0) + 1
             try:
-                sink = self._open_file(partition, name)
-                break
+                return open_log(self._spec, partial(self._make_file, partition, bucket, version))
             except FileExistsError:
                 continue  # another attempt of this task has the name: take the next version
-        self._versions[(partition, bucket)] = version
-        stat = WriteStat(partition, file_id, name, spec.instant, version)
-        return OpenLog(sink, stat)
 
-    def _log_name(self, partition: str, bucket: int, version: int) -> str:
-        file_id = self.file_id(partition, bucket)
-        return paths.log_name(file_id, self._spec.instant, version, self._token(partition, bucket))
+    def _make_file(self, partition: str, bucket: int, version: int, kind: str) -> tuple[Upload, WriteStat]:
+        """A log file of this kind, and its stat. Raises ``FileExistsError`` if the name is taken."""
+        name = self._log_name(partition, bucket, version, kind)
+        sink = self._open_file(partition, name)
+        return sink, self._stat(partition, bucket, name, version)
+
+    def _stat(self, partition: str, bucket: int, name: str, version: int) -> WriteStat:
+        return WriteStat(partition, self.file_id(partition, bucket), name, self._spec.instant, version)
+
+    def _log_name(self, partition: str, bucket: int, version: int, kind: str = LOG) -> str:
+        instant, token = self._spec.instant, self._token(partition, bucket)
+        if self._spec.native_logs:
+            return paths.native_log_name(self.file_id(partition, bucket), instant, version, token, kind)
+        return paths.log_name(self.file_id(partition, bucket), instant, version, token)
 
     def _token(self, partition: str, bucket: int) -> str:
         return self._tokens(partition)
@@ -279,9 +295,10 @@ class BucketAppender:
         elif (line := paths.marker_line(partition, name)) not in self._lines:
             self._put_lines([line])
 
-    def _announce(self, places: Sequence[Place]) -> None:
+    def _announce(self, slabs: Sequence[Slab]) -> None:
         """Put the markers of all files of a batch together, if it makes many and is the only one."""
-        together = self.at_once and not self.markers and len(places) >= TOGETHER_MIN
+        together = self.at_once and not self.markers
+        together = together and sum(len(slab.places) for slab in slabs) >= TOGETHER_MIN
         if not together or not (has_links(self._storage) or has_swaps(self._storage)):
             return  # Java itself has none together on HDFS
         self._wait_for_begin()
@@ -291,8 +308,24 @@ class BucketAppender:
         instant, self._lines = self._spec.instant, set()
         self.markers.append(paths.markers_kind(instant))
         self._storage.put_new(self.markers[-1], paths.MARKERS_KIND, durable=self._spec.fsync)
-        names = [(place[0], self._log_name(*place, version=1)) for place in places]
+        names = [
+            (place[0], self._log_name(*place, version=1, kind=kind))
+            for slab in slabs
+            for place, kinds in zip(slab.places, self._kinds(slab), strict=True)
+            for kind in kinds
+        ]
         self._put_lines([paths.marker_line(*name) for name in names])
+
+    def _kinds(self, slab: Slab) -> list[tuple[str, ...]]:
+        """For each place of a slab, the kinds of files that its rows need."""
+        if slab.deleted is None or not self._spec.native_logs:
+            return [(LOG,)] * len(slab.places)
+        gone = np.add.reduceat(slab.deleted.astype(np.int64), slab.bounds[:-1])
+        lengths = np.diff(slab.bounds)
+        return [
+            (LOG,) if not dead else (DELETES,) if dead == count else (LOG, DELETES)
+            for dead, count in zip(gone.tolist(), lengths.tolist(), strict=True)
+        ]
 
     def _put_lines(self, lines: Sequence[str]) -> None:
         assert self._lines is not None
@@ -424,23 +457,29 @@ class BucketAppender:
             )
 
     def _close_log(self, key: tuple[str, int]) -> None:
-        log = self._logs[key]
+        self._end(self._logs[key])
         self._put_markers()
-        log.sink.close(durable=self._spec.fsync)
+        for sink in self._logs[key].sinks:
+            sink.close(durable=self._spec.fsync)
         self._note_closed(key)
 
     def _close_oldest(self, count: int) -> None:
         """Several together: a journal, or a store, takes hundreds of files in the time of a few."""
         oldest = list(self._logs)[:count]
+        for key in oldest:
+            self._end(self._logs[key])
         self._put_markers()
-        self._storage.settle([self._logs[key].sink for key in oldest], [], durable=self._spec.fsync)
+        sinks = [sink for key in oldest for sink in self._logs[key].sinks]
+        self._storage.settle(sinks, [], durable=self._spec.fsync)
         for key in oldest:
             self._note_closed(key)
 
+    def _end(self, log: OpenLog) -> None:
+        self._unwritten_bytes -= log.held
+        log.end()
+
     def _note_closed(self, key: tuple[str, int]) -> None:
-        log = self._logs.pop(key)
-        log.stat.size_bytes = log.sink.size
-        self._closed.append(log.stat)
+        self._closed += self._logs.pop(key).stats
 
     def close(self) -> list[WriteStat]:
         """Makes all files durable; returns one stat per log file. Raises ``RolledBack`` if rolled back."""
@@ -456,9 +495,11 @@ class BucketAppender:
         """
         self._check_whole()
         self._check_alive()
+        self.torn = True  # until all that waited is handed on
         for log in self._logs.values():
-            log.stat.size_bytes = log.sink.size
-        return [*self._closed, *(log.stat for log in self._logs.values())]
+            self._end(log)
+        self.torn = False
+        return [*self._closed, *(stat for log in self._logs.values() for stat in log.stats)]
 
     def settle(self, others: Sequence[Upload] = ()) -> None:
         """Makes all files durable, together with ``others``, which belong to the same commit.
@@ -475,10 +516,11 @@ class BucketAppender:
                 partition = partition.rpartition("/")[0]
                 folders.add(partition)
         try:
+            for log in logs:
+                self._end(log)
             self._put_markers()
-            self._storage.settle(
-                [*(log.sink for log in logs), *others], sorted(folders), durable=self._spec.fsync
-            )
+            sinks = [sink for log in logs for sink in log.sinks]
+            self._storage.settle([*sinks, *others], sorted(folders), durable=self._spec.fsync)
         except OSError as error:
             raise Unavailable(
                 f"closing log files failed: {error}; nothing was published. Abort this transaction and write"
@@ -486,7 +528,7 @@ class BucketAppender:
                 table=self._spec.base,
                 instant=self._spec.instant,
             ) from error
-        self._closed += [log.stat for log in logs]
+        self._closed += [stat for log in logs for stat in log.stats]
         self._logs.clear()
         self.torn = False
 
@@ -500,8 +542,8 @@ class BucketAppender:
             if stat.unshown:
                 self._storage.delete(stat.stored_at)
             self._storage.delete(stat.path)
-        for log in self._logs.values():
-            self._storage.delete(log.stat.path)
+        for stat in (stat for log in self._logs.values() for stat in log.stats):
+            self._storage.delete(stat.path)
         self._closed.clear()
         self._logs.clear()
 
@@ -513,28 +555,44 @@ class BucketAppender:
         """Closes every file, keeps its content, and frees memory."""
         self.torn = True
         self.forget()
-        for log in self._logs.values():
+        for sink in (sink for log in self._logs.values() for sink in log.sinks):
             with suppress(OSError):
-                drop(log.sink)
+                drop(sink)
 
 
 class FileTokens:
     """The write token of a task's files in each partition: no two files of an instant share a name.
 
     File groups of one bucket have one id in all partitions, and Hudi's readers look up statistics of files
-    by their bare names: where two files share one, Java takes the range of the other and loses rows. Only
-    the third number differs, so the files of tasks keep their order of merging; its lowest ten digits are
-    the attempt's, so tasks never meet (Java has it as a long).
+    by their bare names: where two files share one, Java takes the range of the other and loses rows. The
+    first number is the task's, so the files of tasks keep their order of merging. The others also tell the
+    partition, each attempt's in its own way, so attempts never meet. Hudi 1.3 reads each number as an
+    ``int`` (``FileNameParser``). The first partition has the token as it is given.
     """
 
     def __init__(self, token: str) -> None:
-        self._task, _, attempt = token.rpartition("-")
-        self._attempt = int(attempt)
+        self._task, stage, attempt = token.split("-")
+        # The stage tells writers apart whose attempts are equal, and is small there. Those of Spark are
+        # counted through the application, and none of them lives for 2^30 others.
+        self._stage, self._attempt = int(stage) % 2**20, int(attempt) % 2**30
         self._numbers: dict[str, int] = {}
 
     def __call__(self, partition: str) -> str:
         number = self._numbers.setdefault(partition, len(self._numbers))
-        return f"{self._task}-{number * _ATTEMPTS + self._attempt}"
+        more, number = divmod(number, 2**11)
+        return f"{self._task}-{self._stage + number * 2**20}-{self._third(more)}"
+
+    def _third(self, more: int) -> int:
+        """The attempt and ``more``: a number below 2^30 if that is 0, else with a bit for how it is made."""
+        if not more:
+            return self._attempt
+        for bits, mark, below in ((15, 3 * 2**29, 2**14), (25, 2**30, 2**4)):
+            if self._attempt < 2**bits and more < below:
+                return mark + more * 2**bits + self._attempt
+        raise Invalid(
+            f"the write token {self._task}-{self._stage}-{self._attempt} in {more * 2**11} partitions: there"
+            " are no more numbers for so many. Write fewer partitions in one task"
+        )
 
 
 class FileIds:

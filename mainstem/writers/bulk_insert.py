@@ -30,6 +30,7 @@ from mainstem.timeline.commit_metadata import WriteStat
 from mainstem.writers.append import BucketAppender
 from mainstem.writers.encode_rows import Place, Slab
 from mainstem.writers.fit_rows import with_marks, without_marks
+from mainstem.writers.open_logs import sorted_by_key
 from mainstem.writers.write_spec import BULK_INSERT, OF_BASE_FILES, WriteSpec
 
 _KEY = META_FIELDS[2]
@@ -202,6 +203,8 @@ class BulkInserter(BucketAppender):
         if how.bloom is not None and (small or not rows.num_rows):  # else 400 KB for a few keys
             entries = min(how.bloom.entries, max(rows.num_rows, 1))
             how = replace(how, bloom=replace(how.bloom, entries=entries))
+        if self._spec.sorted_files:
+            rows = sorted_by_key(rows)
         name = paths.base_name(file_id, self._tokens(partition), self._spec.instant)
         unshown = late and self._spec.shown_late
         sink = self._open_file(partition, name, unshown=unshown)

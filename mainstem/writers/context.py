@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from mainstem.errors import Invalid, Unavailable, Unsupported
 from mainstem.forks import Mutex
-from mainstem.layout.properties import TableConfig, load_config
+from mainstem.layout.properties import NATIVE_LOGS_FROM, TableConfig, load_config
 from mainstem.layout.stored_bucket_rules import check_without_rules, stored_rules
 from mainstem.limits import PROPERTIES_BYTES_MAX
 from mainstem.lsm_archive.reader import Archive
@@ -18,7 +18,7 @@ from mainstem.metadata.commits.known_groups import KnownGroups
 from mainstem.metadata.records.recent_rows import RecentRows
 from mainstem.options import FSYNC, WriterOptions
 from mainstem.options.locks import TABLE_BASE
-from mainstem.options.tables import LOCAL_ZONE, TIMEZONE
+from mainstem.options.tables import LOCAL_ZONE, STORAGE_LAYOUT, TABLE_VERSION, TIMEZONE
 from mainstem.publish.fence import Fence
 from mainstem.publish.first_note import first_note
 from mainstem.publish.publisher import Publisher
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from mainstem.timeline.commit_metadata import WriteStat
     from mainstem.writers.placed_rows import KeyPlaces
     from mainstem.writers.write_spec import WriteSpec
+
+#: versions between which nothing changes but the form of log files
+_SAME_MERGE = {9, NATIVE_LOGS_FROM}
 
 
 @dataclass
@@ -197,14 +200,20 @@ class WriterContext:
         self.ended_resizes.add(resize.instant)
         return resize.before
 
-    def reread_config(self, section: object = None) -> None:
+    def reread_config(self, section: object = None, *, native_logs: bool | None = None) -> None:
         """Check that the table's properties are still those that the transaction was planned for.
 
         Called when a write is planned and, with its ``section``, under the lock. The list of indexes may
-        change (``writers.publish_with_metadata``), bucket counts of partitions may not. Raises
+        change (``writers.publish_with_metadata``), bucket counts of partitions may not. The table may have
+        been upgraded to version 10 meanwhile, or brought back to 9: what is planned from now on is of its
+        version. ``native_logs``: whether the transaction wrote its log files by version 10. Raises
         ``Unsupported`` or ``Invalid``, naming the changed properties.
         """
         found = self.properties(section)
+        if {self.config.version, found.version} == _SAME_MERGE:
+            self._follow_version(found)
+        if native_logs is not None:
+            self._check_written(found, native_logs)
         if self.config.bucket_rules is not None:
             stored_rules(self.seams.storage, self.config)
         if found is self.agreed:
@@ -221,6 +230,30 @@ class WriterContext:
             "the table's properties changed while this transaction was open ("
             + "; ".join(changed)
             + "): nothing was published; open the table again and write the data again",
+            table=self.base,
+        )
+
+    def _follow_version(self, now: TableConfig) -> None:
+        """The table has another version, whose log files hold the same otherwise."""
+        raw: dict[str, str] = {**self.config.raw, TABLE_VERSION: str(now.version)}
+        raw[STORAGE_LAYOUT] = now.raw.get(STORAGE_LAYOUT, "")
+        config = replace(self.config, raw={k: v for k, v in raw.items() if v or k != STORAGE_LAYOUT})
+        config.check_writable(self.base)
+        self.config = config
+        self.planned.clear()
+
+    def _check_written(self, found: TableConfig, native: bool) -> None:
+        """Under the lock: whether readers of the table as it is now read the transaction's log files.
+
+        Those of version 10 also read files of blocks, except in the layout whose files are sorted by key,
+        which no table gets by an upgrade. Raises ``Invalid``.
+        """
+        if found.version >= NATIVE_LOGS_FROM if native else not found.sorted_files:
+            return
+        raise Invalid(
+            f"the table has version {found.version} since this transaction began, and readers of that version"
+            f" would miss the rows in its log files, which are {'native' if native else 'files of blocks'}."
+            " Nothing was published; write the data again",
             table=self.base,
         )
 

@@ -1,22 +1,24 @@
 """Encodes a batch as log blocks: fits its rows to the table, sorts them by bucket, adds Hudi's meta columns.
 
 Nothing here touches storage, but for rings (``layout/stored_rings.py``). ``append`` writes the blocks into
-log files, ``staged_rows`` into private files.
+log files, ``staged_rows`` into private files. From table version 10 on a block is a file of its own, which
+``open_logs`` encodes; here its rows are laid out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 
-from mainstem.errors import Invalid
+from mainstem.errors import Invalid, Unsupported
 from mainstem.formats.avro_schema import META_FIELDS, arrow_to_avro
 from mainstem.formats.base_file import BaseFileFormat
 from mainstem.formats.log_file import Header, data_blocks, delete_block
+from mainstem.formats.native_log import deletes_table
 from mainstem.formats.vectors import taken
 from mainstem.layout.buckets import bucket_ids
 from mainstem.layout.hash_rings import ring_hashes
@@ -71,10 +73,25 @@ class Keyed:
 
 
 @dataclass(frozen=True)
+class Part:
+    """Rows for a native log file: with Hudi's columns, or of a deletes file (``native_log.deletes_table``).
+
+    ``schema``: that of the rows with Hudi's columns, or of the table. ``partial``: the rows hold only the
+    columns that an update set.
+    """
+
+    rows: pa.Table
+    schema: str
+    deletes: bool = False
+    partial: bool = False
+
+
+@dataclass(frozen=True)
 class Blocks:
     """The log blocks of one place: ``count`` blocks with ``writes`` rows and ``deletes`` keys.
 
-    ``buffers`` are their bytes, to be written one after another.
+    ``buffers`` are their bytes, to be written one after another; where log files are native, ``parts`` are
+    their rows instead, in the order in which they are merged.
     """
 
     buffers: list[bytes | memoryview]
@@ -83,6 +100,7 @@ class Blocks:
     count: int
     #: the rows of the data block
     rows: WrittenRows | None = None
+    parts: tuple[Part, ...] = ()
 
 
 def _check_texts(rows: pa.Table, base: str) -> None:
@@ -155,7 +173,7 @@ class BucketEncoder:
         spec = self.spec
         batch, marked = without_mark(batch, spec)
         rows = fit_rows(batch, spec, self.schema)
-        if spec.block_format == "parquet" or spec.operation in OF_BASE_FILES:
+        if spec.block_format == "parquet" or spec.native_logs or spec.operation in OF_BASE_FILES:
             _check_texts(rows, spec.base)
         keys = spec.keys.record_keys(batch if spec.keys.made_up else rows)
         codes, partitions = spec.keys.partitions(rows)
@@ -240,22 +258,30 @@ class BucketEncoder:
             file_ids = [file_id(*place) for place in slab.places]
             table = self.with_meta(slab.places, file_ids, bounds, rows, keys)
             schema = self._schema_of(table)
-            data = self._data_blocks(table, bounds, schema)
-            if self.spec.block_format == "avro":
+            native = self.spec.native_logs
+            if native or self.spec.block_format == "avro":
                 written = [
                     WrittenRows(table, low, high - low, schema, self.spec.partial_blocks)
                     for low, high in pairwise(bounds)
                 ]
-        return [
-            self._joined(slab, i, data[i], bounds[i + 1] - bounds[i], written[i])
-            for i in range(len(slab.places))
-        ]
+            if not native:
+                data = self._data_blocks(table, bounds, schema)
+        return [self._joined(slab, i, data[i], written[i]) for i in range(len(slab.places))]
 
     def _joined(
-        self, slab: Slab, i: int, data: list[bytes | memoryview], writes: int, rows: WrittenRows | None
+        self, slab: Slab, i: int, data: list[bytes | memoryview], rows: WrittenRows | None
     ) -> Blocks:
-        gone, count = self._delete_block(slab, i)
-        return Blocks([*data, *gone], writes, count, bool(data) + bool(gone), rows if data else None)
+        """The rows of one place, then its deletes."""
+        gone = self._delete_block(slab, i)
+        writes = slab.bounds[i + 1] - slab.bounds[i] - gone.deletes
+        rows = rows if writes else None
+        parts = gone.parts
+        if self.spec.native_logs and rows is not None:
+            table = rows.batch.slice(rows.low, rows.count)
+            parts = (Part(table, rows.schema_text, partial=rows.partial), *parts)
+        return Blocks(
+            [*data, *gone.buffers], writes, gone.deletes, (writes > 0) + gone.count, rows, parts
+        )
 
     def _schema_of(self, table: pa.Table) -> str:
         spec = self.spec
@@ -277,25 +303,42 @@ class BucketEncoder:
             extra={Header.IS_PARTIAL: "true"} if spec.partial_blocks else {},
         )
 
-    def _delete_block(self, slab: Slab, i: int) -> tuple[list[bytes | memoryview], int]:
-        """Buffers of the DELETE block of one place, and its number of keys.
+    def _delete_block(self, slab: Slab, i: int) -> Blocks:
+        """The deletes of one place.
 
         The operation ``delete`` deletes unconditionally (Java's ordering value 0). A row that is flagged or
         marked as deleted keeps its own ordering value.
         """
         spec = self.spec
         if slab.deleted is None:
-            return [], 0
+            return Blocks([], 0, 0, 0)
         part = slice(slab.bounds[i], slab.bounds[i + 1])
         gone = pa.array(slab.deleted[part])
         keys, rows = slab.keys[part].filter(gone), slab.rows[part]
         if not len(keys):
-            return [], 0
+            return Blocks([], 0, 0, 0)
         ordering = None
         if spec.operation != DELETE and spec.ordering:
             ordering = [rows.column(n).filter(gone).combine_chunks() for n in spec.ordering]
-        partition = slab.places[i][0]
-        return delete_block(spec.instant, spec.log_schema, keys, partition, ordering), len(keys)
+        return self.deletes(slab.places[i][0], keys, ordering)
+
+    def deletes(self, partition: str, keys: pa.Array, ordering: Sequence[pa.Array] | None) -> Blocks:
+        """Deletes of these keys, with the values of their ordering fields; None: whatever the values of the
+        rows."""
+        spec, count = self.spec, len(keys)
+        if not spec.native_logs:
+            buffers = delete_block(spec.instant, spec.log_schema, keys, partition, ordering)
+            return Blocks(buffers, 0, count, 1)
+        fields = spec.deletes_ordered_by
+        if ordering is None and len(fields) > 1:
+            raise Unsupported(
+                f"deletes without ordering values in a table of version 10 ordered by {', '.join(fields)}:"
+                " Hudi 1.3 could not read the file group any more. Delete by rows with _hoodie_is_deleted,"
+                " or by SQL, which keep the rows' values",
+                table=spec.base,
+            )
+        rows = deletes_table(spec.log_schema, fields, keys, ordering)
+        return Blocks([], 0, count, 1, parts=(Part(rows, spec.log_schema, deletes=True),))
 
     def with_meta(
         self,

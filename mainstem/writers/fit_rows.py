@@ -8,14 +8,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mainstem.errors import Invalid
+from mainstem.errors import Invalid, Unsupported
 from mainstem.formats.avro_schema import META_FIELDS
 from mainstem.formats.vectors import VectorRefused
 from mainstem.layout.key_generator import KEY_COLUMN
 from mainstem.layout.schema_fit import fit_batch
 from mainstem.merge.log_entries import deleted_rows
 from mainstem.merge.modes import EVENT_TIME, FILL_UNAVAILABLE
-from mainstem.merge.rules import OPERATION_COLUMN
+from mainstem.merge.rules import DELETED_COLUMN, OPERATION_COLUMN
 from mainstem.writers.write_spec import DELETE, DELETE_MARK, DELETES, MERGE_ROWS, UPDATE_COLUMNS, WriteSpec
 
 _GONE = "D"
@@ -132,6 +132,12 @@ def _updated_columns(batch: pa.Table, spec: WriteSpec, schema: pa.Schema) -> pa.
     required = [n for n in schema.names if n in needed or n in given]
     part = fit_batch(batch, schema, required=required, table=spec.base)
     if spec.partial_blocks:
+        if spec.native_logs and DELETED_COLUMN in schema.names and DELETED_COLUMN not in given:
+            raise Unsupported(
+                f"update_columns with partial blocks without {DELETED_COLUMN}, which is a column of this"
+                " table of version 10: Hudi 1.3 would leave out the updated rows. Give it, too (false)",
+                table=spec.base,
+            )
         return part
     there = dict(zip(part.column_names, part.columns, strict=True))
     if spec.rules.partial == FILL_UNAVAILABLE:

@@ -45,13 +45,13 @@ from mainstem.layout.key_index import GroupOfKey
 from mainstem.layout.keys import KeyColumns
 from mainstem.merge.fold import fold, positions
 from mainstem.merge.log_entries import DataRows, deleted_rows
-from mainstem.storage.protocol import drop
 from mainstem.storage.swaps import has_swaps
 from mainstem.timeline.commit_metadata import NewKeysStat, WriteStat
 from mainstem.writers.append import BucketAppender
 from mainstem.writers.bulk_insert import BaseFileStat
 from mainstem.writers.encode_rows import BucketEncoder, Keyed, Placed, Slab
 from mainstem.writers.fit_rows import marked, with_marks
+from mainstem.writers.open_logs import drop_log
 from mainstem.writers.placed_rows import NOWHERE, KeyPlaces, PlacingAppender
 from mainstem.writers.row_order import stable_order
 from mainstem.writers.write_spec import DELETE, MERGE_ROWS, WriteSpec
@@ -430,8 +430,9 @@ class MovingAppender(PlacingAppender):
             self.torn = False
             raise self._taken()
         if log is not None:
-            drop(log.sink)
-            closed.append(log.stat)
+            drop_log(self._storage, log)
+            for stat in log.stats:
+                self.written.pop(stat.path, None)
         for stat in closed:
             if stat in self._closed:
                 self._closed.remove(stat)

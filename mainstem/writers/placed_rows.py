@@ -48,16 +48,17 @@ from mainstem.layout.key_index import GroupOfKey, KeyIndex
 from mainstem.layout.keys import KeyColumns
 from mainstem.limits import MIB
 from mainstem.storage import paths
-from mainstem.storage.protocol import Storage, drop
+from mainstem.storage.protocol import Storage
 from mainstem.storage.swaps import has_swaps
 from mainstem.timeline.commit_metadata import NewKeysStat, WriteStat
 from mainstem.truetime.seams import Randomness
-from mainstem.writers.append import BucketAppender, OpenLog
+from mainstem.writers.append import BucketAppender
 from mainstem.writers.bulk_insert import BaseFileStat, BulkInserter
 from mainstem.writers.encode_rows import BucketEncoder, Keyed, Place, Placed, Slab
 from mainstem.writers.file_sizes import room_for, rows_per_file
 from mainstem.writers.fit_rows import marked, with_marks, without_mark
 from mainstem.writers.made_up_keys import KeyMaker, made_here
+from mainstem.writers.open_logs import OpenLog, drop_log
 from mainstem.writers.placed_anew import only_columns, rows_read_back
 from mainstem.writers.row_order import stable_order
 from mainstem.writers.write_spec import DELETES, WriteSpec
@@ -459,14 +460,17 @@ class PlacingAppender(BulkInserter):
         there = (fresh.partition, fresh.bucket)
         BucketAppender._append(self, Slab([there], [0, rows.num_rows], rows, fresh.keys))
         open_log = self._logs.get(there)
-        fresh.stat = self._closed[-1] if open_log is None else open_log.stat
+        name = self._log_name(*there, version=self._versions[there])
+        closed = (stat for stat in self._closed if stat.file_name == name)
+        fresh.stat = next(closed) if open_log is None else open_log.stats[0]
 
     def _open_log(self, partition: str, bucket: int) -> OpenLog:
         self._versions.setdefault((partition, bucket), self._passed)
-        log = super()._open_log(partition, bucket)
-        if bucket in self._filled:
-            log.stat = NewKeysStat(**vars(log.stat))
-        return log
+        return super()._open_log(partition, bucket)
+
+    def _stat(self, partition: str, bucket: int, name: str, version: int) -> WriteStat:
+        stat = super()._stat(partition, bucket, name, version)
+        return NewKeysStat(**vars(stat)) if bucket in self._filled else stat
 
     def _token(self, partition: str, bucket: int) -> str:
         # Two log files of one group: each with a token of its own.
@@ -668,7 +672,7 @@ class PlacingAppender(BulkInserter):
                 raise self._taken()
             log = self._logs.pop((fresh.partition, fresh.bucket), None)
             if log is not None:
-                drop(log.sink)
+                drop_log(self._storage, log)
             else:
                 self._closed.remove(fresh.stat)
             self.written.pop(fresh.stat.path, None)

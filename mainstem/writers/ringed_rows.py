@@ -15,7 +15,8 @@ from mainstem.formats.log_file import LogBlock
 from mainstem.layout.stored_rings import Rings
 from mainstem.storage.protocol import Storage
 from mainstem.storage.swaps import has_swaps
-from mainstem.writers.append import BucketAppender, OpenLog
+from mainstem.writers.append import BucketAppender
+from mainstem.writers.open_logs import OpenLog
 from mainstem.writers.placed_rows import Kept
 from mainstem.writers.write_spec import WriteSpec
 

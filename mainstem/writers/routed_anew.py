@@ -14,12 +14,13 @@ import pyarrow as pa
 
 from mainstem.errors import CorruptTable
 from mainstem.formats.avro_schema import META_FIELDS
-from mainstem.formats.log_file import BlockKind, LogBlock, delete_block, read_blocks
+from mainstem.formats.log_file import BlockKind, LogBlock
 from mainstem.formats.schema_resolution import project_to
 from mainstem.formats.vectors import taken
 from mainstem.layout.buckets import bucket_ids
 from mainstem.layout.hash_rings import ring_hashes
-from mainstem.storage import maps, paths
+from mainstem.layout.written_logs import written_blocks
+from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.commit_metadata import WriteStat
 from mainstem.writers.encode_rows import Blocks, BucketEncoder, Place, Slab
@@ -32,7 +33,7 @@ def blocks_of(storage: Storage, stats: Iterable[WriteStat]) -> Iterator[tuple[st
     """The blocks of log files of one instant, with their partition, each file group's in the order in which
     they are merged."""
     for stat in sorted(stats, key=_order):
-        for block in read_blocks(maps.view(storage, stat.path), path=stat.path):
+        for block in written_blocks(storage, stat.path):
             yield stat.partition, block
 
 
@@ -75,7 +76,6 @@ def _rows(
 
 
 def _deletes(encoder: BucketEncoder, partition: str, block: LogBlock) -> Iterator[tuple[Place, Blocks]]:
-    spec = encoder.spec
     found = block.deletes()
     keys = _text(found.column("record_key"))
     places, bounds, order = _placed(encoder, partition, keys)
@@ -87,8 +87,7 @@ def _deletes(encoder: BucketEncoder, partition: str, block: LogBlock) -> Iterato
             if not len(some):
                 continue
             ordering = None if default else _ordering(found.column("ordering").combine_chunks().take(some))
-            buffers = delete_block(spec.instant, spec.log_schema, keys.take(some), partition, ordering)
-            yield place, Blocks(buffers, 0, len(some), 1)
+            yield place, encoder.deletes(partition, keys.take(some), ordering)
 
 
 def _ordering(values: pa.Array) -> Sequence[pa.Array]:

@@ -423,6 +423,17 @@ def append(
     return sum(one.rows for one in ordered)
 
 
+def append_anew(
+    seams: Seams,
+    appender: BucketAppender,
+    lines: Sequence[Committable],
+    schema_seen: Callable[[str], None],
+) -> int:
+    """As ``append``, of blocks that were staged before the table's log files became native ones."""
+    appender.write_routed(_staged_blocks(seams.storage, lines, schema_seen))
+    return sum(one.rows for one in lines)
+
+
 def _staged_blocks(
     storage: Storage, lines: Iterable[Committable], schema_seen: Callable[[str], None]
 ) -> Iterator[tuple[str, LogBlock]]:
@@ -467,7 +478,7 @@ def in_order(
             )
         if one.stamp in seen:
             raise Invalid(f"staged rows ({one.path}) are given twice; nothing was committed", table=spec.base)
-        if bool(one.segments) != spec.staged_as_rows:
+        if bool(one.segments) != spec.staged_as_rows and not spec.takes_staged_blocks:
             raise Invalid(f"staged rows ({one.path}) are of a table of another kind", table=spec.base)
         if (one.operation == DELETE) != (spec.operation == DELETE):
             raise Invalid(

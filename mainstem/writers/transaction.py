@@ -31,6 +31,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import TYPE_CHECKING, NoReturn
 
 import pyarrow as pa
@@ -483,8 +484,13 @@ class Transaction:
                     return staged_rows.append(
                         seams, self._spec, self._opened(), found, schema_seen, self._every_buckets
                     )
-                lines_in_order = staged_rows.in_order(seams, self._spec, found)
-                rows = self._write_unplaced(staged_rows.unplaced(seams.storage, lines_in_order))
+                rows = 0
+                lines_in_order = staged_rows.in_order(seams, self._spec, found, self._every_buckets)
+                for are_rows, some in groupby(lines_in_order, lambda one: bool(one.segments)):
+                    if are_rows:
+                        rows += self._write_unplaced(staged_rows.unplaced(seams.storage, list(some)))
+                    else:
+                        rows += staged_rows.append_anew(seams, self._opened(), list(some), schema_seen)
                 self._has_staged |= rows > 0
                 return rows
 
@@ -1223,7 +1229,7 @@ class Transaction:
         condemned_now = check_stands(ctx, timeline, self.instant)
         if self._shown_before:
             return ShownBefore(DELTACOMMIT, self.instant, "", None)
-        ctx.reread_config(section)
+        ctx.reread_config(section, native_logs=self._spec.native_logs)
         ctx.check_counts(timeline)
         self._alone = timeline.newest_completed == self._spec.planned_on
         if self._guard is not None:

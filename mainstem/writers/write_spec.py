@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from mainstem.formats.avro_schema import avro_to_arrow
 from mainstem.layout.bucket_rules import BucketRules
 from mainstem.layout.key_generator import KeyGenerator
+from mainstem.layout.properties import NATIVE_LOGS_FROM, TableConfig
+from mainstem.merge.modes import COMMIT_TIME
 from mainstem.merge.rules import MergeRules
 from mainstem.options.tables import PARTIAL_UPDATES
 from mainstem.options.writing import PARTIAL_BLOCKS
@@ -89,6 +92,12 @@ class WriteSpec:
     trace: str = ""
     #: base files beside files of others get their names when the instant completes (``publish.showing``)
     shown_late: bool = False
+    #: log files are Parquet files of rows or of deletes, as from table version 10 on
+    native_logs: bool = False
+    #: the ordering fields that such a deletes file has
+    deletes_ordered_by: tuple[str, ...] = ()
+    #: the rows of each file are sorted by record key (an LSM tree)
+    sorted_files: bool = False
 
     @property
     def placed_at_commit(self) -> bool:
@@ -98,13 +107,30 @@ class WriteSpec:
     @property
     def staged_as_rows(self) -> bool:
         """Rows that are staged wait as rows: their file groups may be others by the commit. So it is without
-        buckets, and where buckets are split and merged."""
-        return self.placed_at_commit or self.rings is not None
+        buckets, and where buckets are split and merged. Native logs have no place for an instant that is put
+        in later."""
+        return self.placed_at_commit or self.rings is not None or self.native_logs
+
+    @property
+    def takes_staged_blocks(self) -> bool:
+        """Rows are staged as rows, but may also come as blocks from before the table was upgraded."""
+        return self.native_logs and not self.placed_at_commit and self.rings is None
 
     @property
     def base(self) -> str:
         """The table's path or URL, for messages."""
         return self.location.base
+
+
+def native_logs(config: TableConfig) -> dict[str, Any]:
+    """The fields of a spec that tell whether log files are native, and how they are written."""
+    if config.version < NATIVE_LOGS_FROM:
+        return {}
+    return {
+        "native_logs": True,
+        "deletes_ordered_by": () if config.merge_mode == COMMIT_TIME else config.ordering,
+        "sorted_files": config.sorted_files,
+    }
 
 
 def complete_rules(rules: MergeRules, user_schema: str, log_schema: str) -> MergeRules:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _FIELDS = (
     "partition", "file_id", "file_name", "instant", "version", "writes", "deletes", "size_bytes",
-    "blocks", "unshown",
+    "blocks", "unshown", "beside",
 )  # fmt: skip
 _DECIMAL = re.compile(r"^[0-9]{1,10}\Z")
 
@@ -57,6 +57,8 @@ def write_task(
     token = f"{task_partition}-{stage}-{attempt}"
     if not all(_DECIMAL.match(part) for part in token.split("-")):
         raise Invalid(f"write token {token!r}: expected three numbers from 0")
+    if task_partition >= 2**31:
+        raise Invalid(f"task_partition={task_partition}: Hudi reads numbers below 2^31 in file names")
     with steps.step("task", spec.base, parent=spec.trace, operation=spec.operation):
         return _attempt(storage, spec, token, batches)
 

@@ -184,7 +184,6 @@ def test_a_decimal_that_does_not_fit_is_refused(make) -> None:
         ({"table_version": 8, "ordering": ["ts", "amount"]}, ("ordering", "one ordering field")),
         ({"table_version": 8, "properties": {"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"}},
          ("hoodie.table.partial.update.mode", "version 8")),
-        ({"properties": {"hoodie.write.auto.upgrade": "true"}}, ("hoodie.write.auto.upgrade", "never")),
         ({"table_version": 8, "properties": {"hoodie.write.table.version": "9"}}, ("differ",)),
         ({"table_version": 10}, ("table_version=10", "9")),
         ({"schema": SCHEMA.append(pa.field("_hoodie_x", pa.string()))}, ("_hoodie_x", "reserved")),

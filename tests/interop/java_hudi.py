@@ -129,8 +129,8 @@ class JavaHudi:
 
     def __init__(
         self, *, cores: int = 2, memory: str = "2g", log: Path | None = None,
-        version: str = HUDI, jvm: str = "", settings: Mapping[str, str] | None = None,
-        environment: Mapping[str, str] | None = None,
+        version: str = HUDI, jar: Path | None = None, jvm: str = "",
+        settings: Mapping[str, str] | None = None, environment: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
         if not PYTHON.exists():
             raise FileNotFoundError(
@@ -147,7 +147,7 @@ class JavaHudi:
             text=True,
             env={
                 **_environment(),
-                "MAINSTEM_HUDI_BUNDLE": BUNDLE + version,
+                "MAINSTEM_HUDI_BUNDLE": BUNDLE + version if jar is None else str(jar),
                 "MAINSTEM_JVM_OPTIONS": jvm,
                 "MAINSTEM_SPARK_SETTINGS": json.dumps(dict(settings or {})),
                 **(environment or {}),

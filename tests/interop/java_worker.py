@@ -1,4 +1,4 @@
-"""One Spark 3.5 with the Hudi 1.2.0 bundle, spoken to in JSON lines. Runs inside `.venv-interop`.
+"""One Spark 3.5 with a Hudi bundle, spoken to in JSON lines. Runs inside `.venv-interop`.
 
 It is started by `java_hudi.JavaHudi` and imports nothing of mainstem: what it answers is Java's
 word alone. One request per line on standard input, one answer per line on the original standard
@@ -12,21 +12,25 @@ from __future__ import annotations
 import glob
 import json
 import os
+import re
 import shutil
 import sys
 import time
 import traceback
 from functools import reduce
 
+#: Maven's name of the bundle, or the path of one that was built here
 BUNDLE = os.environ["MAINSTEM_HUDI_BUNDLE"]
-VERSION = tuple(int(part) for part in BUNDLE.rsplit(":", 1)[1].split("."))
+IS_FILE = BUNDLE.endswith(".jar")
+RELEASE = re.search(r"[:-]((\d+)\.(\d+)\.(\d+)(-SNAPSHOT)?)(\.jar)?$", BUNDLE)
+VERSION = tuple(map(int, RELEASE.group(2, 3, 4)))
 
 
 def _session(cores: int, memory: str, scratch: str):
     from pyspark.sql import SparkSession
 
     settings = {
-        "spark.jars.packages": BUNDLE,
+        "spark.jars" if IS_FILE else "spark.jars.packages": BUNDLE,
         "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
         "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
         "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
@@ -81,7 +85,7 @@ class Worker:
     def hello(self) -> dict:
         """Versions, so that a report can name what it compared with."""
         java = self._jvm.java.lang.System.getProperty("java.version")
-        return {"spark": self._spark.version, "java": java, "hudi": BUNDLE.rsplit(":", 1)[1]}
+        return {"spark": self._spark.version, "java": java, "hudi": RELEASE.group(1)}
 
     def read(self, path: str, out: str, options: dict | None = None, where: str | None = None) -> dict:
         """Runs a Hudi query and leaves its rows as one Parquet file at ``out``; ``where`` is SQL."""

@@ -211,9 +211,13 @@ class Bench:
         parquet = {"hoodie.logfile.data.block.format": "parquet"}
         return parquet if self.kind.blocks == "parquet" else {}
 
+    def _layout(self) -> dict[str, str]:
+        """Tables of version 10 have no log blocks, but a storage layout."""
+        return {"hoodie.table.storage.layout": self.kind.blocks} if self.kind.version >= 10 else {}
+
     def _create(self) -> None:
         shape = self.shape
-        properties = {**self._store, **self._lock}
+        properties = {**self._store, **self._lock, **self._layout()}
         if shape.hive_style:
             properties["hoodie.datasource.write.hive_style_partitioning"] = "true"
         if shape.partial:
@@ -251,6 +255,7 @@ class Bench:
             "hoodie.memory.dfs.buffer.max.size": "65536",
             "hoodie.datasource.write.hive_style_partitioning": str(shape.hive_style).lower(),
             **self._blocks(),
+            **self._layout(),
             **self._lock,
             **more,
         }

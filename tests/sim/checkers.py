@@ -36,8 +36,10 @@ MARKERS = ".hoodie/.temp"
 
 
 def is_lost(token: str) -> bool:
-    """Whether a file with this write token is of such an attempt; the third number says the partition too."""
-    return token.startswith("0-9-") and token.endswith("9")
+    """Whether a file with this write token is of such an attempt; its second number says the partition,
+    too."""
+    first, second, third = map(int, token.split("-"))
+    return (first, second % 2**20, third) == (0, 9, 9)
 
 
 @dataclass

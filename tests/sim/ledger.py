@@ -151,7 +151,7 @@ class Ledger:
         for file in commit.paths:
             log = plain.log_file(file)
             if log is not None:
-                blocks = plain.blocks(bytes(self.disk.need(file).data))
+                blocks = plain.blocks_of(self.disk, log)
                 self.logs[file] = WrittenLog(log, name.completion, blocks)
             elif name.action == "deltacommit" or name.requested not in self.compactions:
                 rows = plain.base_rows(self.disk, file)

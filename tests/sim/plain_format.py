@@ -25,6 +25,7 @@ HISTORY = f"{TIMELINE}/history"
 _PENDING = re.compile(r"^(\d{17})\.([a-z]+)\.(requested|inflight)$")
 _DONE = re.compile(r"^(\d{17})_(\d{17})\.([a-z]+)$")
 _LOG = re.compile(r"^\.([^._]+)_(\d{17})\.log\.(\d+)_(\d+-\d+-\d+)$")
+_NATIVE = re.compile(r"^([^._]+)_(\d+-\d+-\d+)_(\d{17})_(\d+)\.(log|deletes)\.(?:parquet|hfile)$")
 _MANIFEST = re.compile(r"^manifest_(\d+)$")
 _MAGIC = b"#HUDI#"
 
@@ -50,7 +51,7 @@ def timeline_name(name: str) -> TimelineName | None:
 
 @dataclass(frozen=True)
 class LogFile:
-    """A log file found in a partition folder."""
+    """A log file found in a partition folder. ``kind``: log or deletes, of a native one."""
 
     path: str
     partition: str
@@ -58,17 +59,23 @@ class LogFile:
     instant: str
     version: int
     token: str
+    kind: str = ""
 
     @property
-    def order(self) -> tuple[str, int, str]:
-        return (self.instant, self.version, self.token)
+    def order(self) -> tuple[str, int, str, bool]:
+        return (self.instant, self.version, self.token, self.kind == "deletes")
 
 
 def log_file(path: str) -> LogFile | None:
     """None for paths that are not log files."""
     partition, _, name = path.rpartition("/")
+    if path.startswith(".hoodie/"):
+        return None
+    if (native := _NATIVE.match(name)) is not None:
+        file_id, token, instant, version, kind = native.groups()
+        return LogFile(path, partition, file_id, instant, int(version), token, kind)
     match = _LOG.match(name)
-    if match is None or path.startswith(".hoodie/"):
+    if match is None:
         return None
     return LogFile(path, partition, match[1], match[2], int(match[3]), match[4])
 
@@ -93,7 +100,7 @@ def base_files(disk: Disk) -> dict[str, list[str]]:
         if folder == ".hoodie" or folder.startswith(".hoodie/"):
             continue
         for name in entries:
-            if name.endswith(".parquet"):
+            if name.endswith(".parquet") and not _NATIVE.match(name):
                 instant = name.removesuffix(".parquet").rsplit("_", 1)[-1]
                 found.setdefault(instant, []).append(f"{folder}/{name}" if folder else name)
     return found
@@ -117,8 +124,33 @@ class Block:
     deletes: list[Delete] = field(default_factory=list)
 
 
+def blocks_of(disk: Disk, log: LogFile) -> list[Block]:
+    """All blocks of a log file, of which a native one is one; raises ValueError for what is not as
+    described."""
+    data = bytes(disk.need(log.path).data)
+    return [_native(log, data)] if log.kind else blocks(data)
+
+
+def _native(log: LogFile, data: bytes) -> Block:
+    table = pq.read_table(pa.BufferReader(data))
+    header = json.loads(pq.read_metadata(pa.BufferReader(data)).metadata[b"hudi.log.format.metadata"])
+    if (header["VERSION"], header["INSTANT_TIME"]) != ("2", log.instant) or not table.num_rows:
+        raise ValueError(f"{log.path}: {table.num_rows} rows, and header {header}")
+    names = [field["name"] for field in json.loads(header["SCHEMA"])["fields"]]
+    rows = table.to_pylist()
+    if log.kind == "log":
+        if table.schema.names != names:
+            raise ValueError(f"{log.path}: columns {table.schema.names}, its header says {names}")
+        return Block(log.instant, rows)
+    others = table.schema.names[1:]
+    if table.schema.names[0] != "_hoodie_record_key" or others not in ([], ["ts"]):
+        raise ValueError(f"{log.path}: columns {table.schema.names}")
+    found = [Delete(row["_hoodie_record_key"], log.partition, row.get("ts")) for row in rows]
+    return Block(log.instant, deletes=found)
+
+
 def blocks(data: bytes) -> list[Block]:
-    """All blocks of a log file; raises ValueError at the first byte that is not as described."""
+    """All blocks of a log file of blocks; raises ValueError at the first byte that is not as described."""
     found, at = [], 0
     while at < len(data):
         if data[at : at + 6] != _MAGIC:

@@ -27,6 +27,14 @@ from tests.sim.long_world import Long
 from tests.sim.mixed_world import Mixed
 from tests.sim.moved_overwrite_world import MovedOverwrites
 from tests.sim.moved_world import Moved, MovedIndexed, MovedServices
+from tests.sim.native_world import (
+    Native,
+    NativeIndexed,
+    NativeLogs,
+    NativeResizes,
+    NativeServices,
+    NativeTasks,
+)
 from tests.sim.offsets_world import Offsets
 from tests.sim.ordinals_world import Ordinals
 from tests.sim.overwrite_world import Overwrites, RestoredOverwrites, ShownOverwrites
@@ -64,6 +72,12 @@ SCENARIOS: dict[str, type[Simulation]] = {
     "logs": LogCompactions,
     "long": Long,
     "mixed": Mixed,
+    "native": Native,
+    "native-indexed": NativeIndexed,
+    "native-logs": NativeLogs,
+    "native-resizes": NativeResizes,
+    "native-services": NativeServices,
+    "native-tasks": NativeTasks,
     "offsets": Offsets,
     "ordinals": Ordinals,
     "overwrites": Overwrites,

@@ -55,6 +55,7 @@ class Tables(Simulation):
     buckets = 2
     keys = 6  # that everybody writes
     always_compacting = False
+    compacts = True
     #: deletes, equal ordering values and every merge mode beside compactions (the ledger knows Java's rule)
     late_rows = False
     event_time_only = False
@@ -73,6 +74,7 @@ class Tables(Simulation):
         self.compacting = self.late_rows or (
             self.mode.event_time and (self.always_compacting or rng.random() < 0.6)
         )
+        self.compacting = self.compacting and self.compacts
         self.partitions = rng.choice(self.folders)
         self.intents: list[Intent] = []
         self.settling = False
@@ -185,7 +187,8 @@ class Tables(Simulation):
 
     def small_logs(self) -> dict[str, str]:
         """Log files that roll over within a transaction, in the seeds that have them."""
-        return {"hoodie.logfile.max.size": str(self.log_bytes_max)} if self.log_bytes_max else {}
+        option = "hoodie.logfile.max.size" if self.version < 10 else "hoodie.parquet.max.file.size"
+        return {option: str(self.log_bytes_max)} if self.log_bytes_max else {}
 
     def _patiently(self, process: Process, work: Callable[[], Any]) -> Any:
         """Repeat what faults interrupt; whatever else is raised is a finding."""
@@ -649,6 +652,7 @@ class Compactions(Tables):
 def slice_logs(part: Any) -> list[str]:
     """Paths of a slice's log files, but for those of attempts that lost, which no query reads."""
     prefix = f"{part.partition}/" if part.partition else ""
-    return [prefix + name for name in part.log_files if not is_lost(name.rpartition("_")[2])]
+    found = [(prefix + name, plain_format.log_file(prefix + name)) for name in part.log_files]
+    return [path for path, log in found if log is not None and not is_lost(log.token)]
 
 

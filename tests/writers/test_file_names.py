@@ -97,7 +97,7 @@ def named_alike(make_table, monkeypatch):
     lower = {"expr": "lower", "type": "column_stats", UNSAFE_FOR_JAVA: "true"}
     table.create_index("expr_index", ["value"], name="low", options=lower)
     with monkeypatch.context() as patched:
-        patched.setattr(FileTokens, "__call__", lambda self, partition: f"{self._task}-{self._attempt}")
+        patched.setattr(FileTokens, "__call__", lambda self, _: f"{self._task}-{self._stage}-{self._attempt}")
         patched.setattr(transaction, "check_names_differ", lambda *_: None)
         table.upsert(one_in_each())
     assert len({name for _, name in data_files(table)}) == 1
@@ -131,12 +131,26 @@ def test_files_that_shared_a_name_are_ranked_again_after_compaction_and_clean(na
 
 
 def test_no_two_attempts_share_a_token_whatever_partitions_they_see():
-    attempts = [0, 1, 9, 10, 99, 10**9, 10**10 - 1]
-    made = [
-        [FileTokens(f"3-{stage}-{attempt}")] * 4 for stage, attempt in itertools.product((0, 7), attempts)
-    ]
-    tokens = [tokens(f"p{i}") for row in made for i, tokens in enumerate(row)]
+    attempts = [0, 1, 9, 2**15 - 1, 2**15, 2**25 - 1]
+    pairs = itertools.product((0, 7, 2**20 - 1), attempts)
+    made = [FileTokens(f"3-{stage}-{attempt}") for stage, attempt in pairs]
+    tokens = [of(f"p{i}") for of in made for i in range(5000)]
     assert len(tokens) == len(set(tokens))
+    numbers = [int(number) for token in tokens for number in token.split("-")]
+    assert max(numbers) < 2**31, "Hudi 1.3 reads each as an int"
     assert all(paths.parse_log_name(paths.log_name("f-0", "2" * 17, 1, token)) for token in tokens)
-    again = FileTokens("3-0-1")
-    assert [again("p0"), again("p1"), again("p0")] == ["3-0-1", "3-0-10000000001", "3-0-1"]
+    again = FileTokens("3-5-1")
+    assert [again("p0"), again("p1"), again("p0")] == ["3-5-1", f"3-{5 + 2**20}-1", "3-5-1"]
+
+
+def test_a_task_of_the_driver_has_names_for_a_hundred_thousand_partitions():
+    mine = FileTokens("0-1000000-0")
+    tokens = {mine(str(number)) for number in range(100_000)}
+    assert len(tokens) == 100_000 and max(int(n) for t in tokens for n in t.split("-")) < 2**31
+
+
+def test_partitions_for_which_an_attempt_has_no_numbers_left_are_refused():
+    late = FileTokens(f"3-5-{2**26}")
+    assert len({late(str(number)) for number in range(2048)}) == 2048
+    with pytest.raises(Invalid, match="no more numbers"):
+        late("one more")

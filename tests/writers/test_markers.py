@@ -30,23 +30,30 @@ pytestmark = pytest.mark.disk("it reads the folders of a disk")
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("v", pa.int64())])
 
 
-def rows(count: int, v: int = 0) -> pa.Table:
+GONE = pa.field("_hoodie_is_deleted", pa.bool_())
+
+
+def rows(count: int, v: int = 0, *, some_deleted: bool = False) -> pa.Table:
     keys = [f"k{n}" for n in range(count)]
     parts = [f"p{n % 2}" for n in range(count)]
-    return pa.table({"id": keys, "part": parts, "v": [v] * count}, schema=SCHEMA)
+    table = pa.table({"id": keys, "part": parts, "v": [v] * count}, schema=SCHEMA)
+    return table.append_column(GONE, [[n % 5 == 0 for n in range(count)]]) if some_deleted else table
 
 
-def made(path: Path, buckets: int) -> Table:
-    return mainstem.create_table(path, SCHEMA, record_key="id", partition_by="part", buckets=buckets)
+def made(path: Path, buckets: int, version: int = 9) -> Table:
+    schema = SCHEMA.append(GONE) if version == 10 else SCHEMA
+    return mainstem.create_table(
+        path, schema, record_key="id", partition_by="part", buckets=buckets, table_version=version
+    )
 
 
 def data_files(base: Path) -> set[str]:
-    found = (path.relative_to(base) for path in base.rglob(".*.log.*"))
-    return {path.as_posix() for path in found if not path.as_posix().startswith(".hoodie/")}
+    found = (path.relative_to(base).as_posix() for path in base.rglob("*") if paths.parse_log_name(path.name))
+    return {path for path in found if not path.startswith(".hoodie/")}
 
 
 def of_instant(base: Path, instant: str) -> set[str]:
-    return {path for path in data_files(base) if f"_{instant}.log" in path}
+    return {path for path in data_files(base) if f"_{instant}" in path}
 
 
 def java_finds(base: Path, instant: str) -> set[str]:
@@ -199,20 +206,20 @@ class Dies(Proxy):
         return step
 
 
-@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize(("together", "version"), [(True, 9), (False, 9), (True, 10)])
 def test_java_finds_every_file_of_a_writer_that_dies_at_any_step(
-    tmp_path: Path, monkeypatch, together: bool
+    tmp_path: Path, monkeypatch, together: bool, version: int
 ) -> None:
     monkeypatch.setattr(append, "TOGETHER_MIN", 4 if together else 10**6)
-    base = tmp_path / "t"
-    table = made(base, 4)
-    table.upsert(rows(100, 1))
+    base, gone = tmp_path / "t", version == 10
+    table = made(base, 4, version)
+    table.upsert(rows(100, 1, some_deleted=gone))
     found_some, kinds, at = 0, set(), 0
     while True:
         dying = Dies(table.opened.seams.storage, at)
         writer = Table(replace(table.opened.seams, storage=dying), table.config, {})
         with suppress(Dead):
-            writer.upsert(rows(100, 2))
+            writer.upsert(rows(100, 2, some_deleted=gone))
         if dying.left > 0:
             break
         at += 1
