@@ -13,9 +13,11 @@ time. Two deliberate differences from Java 1.2:
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import TypeVar
 
 from mainstem.storage.paths import (
@@ -28,6 +30,8 @@ from mainstem.storage.paths import (
 )
 
 DataFile = TypeVar("DataFile", BaseName, LogName)
+
+_order = attrgetter("order")
 
 CompletionTime = Callable[[str], "str | None"]
 """Requested time -> completion time; None for an instant that is pending, failed or unknown."""
@@ -148,7 +152,7 @@ def _group(
         base_of[base.instant] = base.name
     if compaction is not None:
         base_of.setdefault(compaction, None)
-    logs_of = _assign(logs, times, set(base_of))
+    logs_of = _assign(logs, times, base_of)
     instants = sorted(base_of.keys() | logs_of.keys(), reverse=True)
     slices = [
         FileSlice(
@@ -156,7 +160,7 @@ def _group(
             file_id,
             instant,
             base_of.get(instant),
-            tuple(f.name for f in sorted(logs_of.get(instant, []), key=lambda f: f.order)),
+            tuple(f.name for f in logs_of.get(instant, ())),
             pending=instant == compaction or times.get(instant) is None,
         )
         for instant in instants
@@ -179,24 +183,29 @@ def _committed(files: list[DataFile], partition: str, written: WrittenFiles) -> 
 
 
 def _assign(
-    logs: list[LogName], times: Mapping[str, str | None], barriers: set[str]
+    logs: Iterable[LogName], times: Mapping[str, str | None], barriers: Iterable[str]
 ) -> dict[str, list[LogName]]:
-    """Slice instant -> its logs. Completed logs come first: only they may start a slice (issue 19774)."""
-    keys = set(barriers)
+    """Slice instant -> its logs, both in merge order. Completed logs come first: only they may start a slice
+    (issue 19774)."""
+    starts = sorted(barriers)
     placed: dict[str, list[LogName]] = {}
     waiting = []
-    for log in sorted(logs, key=lambda f: f.order):
+    for log in sorted(logs, key=_order):
         done = times[log.instant]
         if done is None:
             waiting.append(log)
             continue
-        key = max((k for k in keys if k <= done), default=log.instant)
-        keys.add(key)
+        at = bisect_right(starts, done)
+        key = starts[at - 1] if at else log.instant
+        if not at:
+            insort(starts, key)
         placed.setdefault(key, []).append(log)
     for log in waiting:  # not completed: later than every barrier, so in the newest slice
-        key = max(keys, default=log.instant)
-        keys.add(key)
-        placed.setdefault(key, []).append(log)
+        if not starts:
+            starts.append(log.instant)
+        placed.setdefault(starts[-1], []).append(log)
+    if waiting:
+        placed[starts[-1]].sort(key=_order)
     return placed
 
 

@@ -281,9 +281,15 @@ def test_the_ranges_of_a_partition_are_those_of_its_files():
 
 
 def test_tombstones_name_every_column_of_every_file():
-    rows = removed_stats("p", ["f", "g"], ["a", "b"])
+    rows = removed_stats("p", ["g", "f"], ["a", "b"])
     assert rows.num_rows == 4
     assert pc.all(rows["deleted"]).as_py()
+    for name, file in (("f", rows.slice(0, 2)), ("g", rows.slice(2))):
+        as_without_rows = column_stats_rows("p", name, [], ["a", "b"])  # Java's empty row, but deleted
+        assert file.drop(["deleted"]).equals(as_without_rows.drop(["deleted"]))
+    for files, columns in (([], ["a"]), (["f"], [])):
+        assert removed_stats("p", files, columns).schema == rows.schema
+        assert removed_stats("p", files, columns).num_rows == 0
     assert removed_blooms("p", ["g", "f"])["deleted"].to_pylist() == [True, True]
 
 

@@ -18,6 +18,7 @@ from mainstem.metadata.records import recent_rows
 from mainstem.metadata.records.recent_rows import FileRows, RecentRows
 from mainstem.services.metadata import metadata_compaction
 from mainstem.storage import paths
+from mainstem.timeline.commit_metadata import decode_commit
 
 QUIET = {"hoodie.mainstem.fsync": False, "hoodie.table.services.enabled": False}
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("city", pa.string())])
@@ -61,6 +62,23 @@ def compacted(table: mainstem.Table, monkeypatch: pytest.MonkeyPatch) -> set[str
         counting.setattr(metadata_table, "read_blocks", read)
         assert metadata_compaction.run(table.writer_context(), if_due=False)
     return found
+
+
+def test_rows_of_many_files_in_one_value_count_as_what_they_take(tmp_path: Path) -> None:
+    """The row of a partition in ``files`` names all files of a commit: it is one row, however many."""
+    mainstem.create_table(
+        tmp_path / "t", SCHEMA, record_key="id", ordering="ts", buckets=64,
+        properties={"hoodie.metadata.enable": True},
+    )  # fmt: skip
+    table = opened(tmp_path / "t")
+    for name in "abcd":
+        instant = upsert(table, name)
+    (log,) = (tmp_path / "t/.hoodie/metadata/files").glob(f"*_{instant}.log.*")
+    kept = table.writer_context().recent_rows.get(f"files/{log.name}", log.stat().st_size)
+    assert kept is not None and kept.held <= kept.size
+    (done,) = (tmp_path / "t/.hoodie/metadata/.hoodie/timeline").glob(f"{instant}_*.deltacommit")
+    (stat,) = decode_commit(done.read_bytes(), path=done.name).stats["files"]
+    assert stat["numWrites"] == len(kept.keys) == 2
 
 
 def test_a_compaction_opens_the_log_files_of_others_alone(path: Path, monkeypatch) -> None:

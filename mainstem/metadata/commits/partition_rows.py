@@ -144,10 +144,13 @@ def encoded_rows(action: Action, maintained: Maintained, schema: str) -> Iterato
         if isinstance(rows, KeyedRows):
             together.append((group, rows))
             waiting += rows.num_rows
-        elif isinstance(rows, ListedRows):
-            yield EncodedRows(partition, (group,), *encode_listed(content, rows, schema), (0, rows.num_rows))
         else:
-            yield EncodedRows(partition, (group,), *encode(content, rows, schema), (0, rows.num_rows))
+            listed = isinstance(rows, ListedRows)
+            keys, values = (
+                encode_listed(content, rows, schema) if listed else encode(content, rows, schema)
+            )
+            # All rows of a key of ``files`` are one value: so many rows as there are keys.
+            yield EncodedRows(partition, (group,), keys, values, (0, len(keys)))
     yield from flushed()
 
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from mainstem.errors import Unsupported
@@ -128,9 +129,21 @@ def partition_ranges(files: Iterable[Sequence[Range]]) -> list[Range]:
 def removed_stats(
     partition: str, files: Collection[str], columns: Sequence[str], *, version: str = V2
 ) -> pa.Table:
-    """Tombstones in ``column_stats`` for removed files."""
-    entries = [(partition, f, Range(c, pa.null(), None, None, 0, 0)) for f in sorted(files) for c in columns]
-    return _deleted(_table(_file_keys(entries), entries, _FILE, version, tight=False))
+    """Tombstones in ``column_stats`` for removed files.
+
+    They are alike but for their names: a clean removes hundreds of files, each with a tombstone per column.
+    """
+    entries = [(partition, "", Range("", pa.null(), None, None, 0, 0))]
+    one = _deleted(_table(pa.array([""]), entries, _FILE, version, tight=False))
+    names, known = _texts(sorted(files)), _texts(columns)
+    rows = one.take(pa.array(np.zeros(len(names) * len(known), np.int64)))
+    files_at, columns_at = np.divmod(np.arange(rows.num_rows), max(1, len(known)))
+    name, column = names.take(pa.array(files_at)), known.take(pa.array(columns_at))
+    keys = column_stats_keys(column, pa.repeat(pa.scalar(partition), rows.num_rows), name)
+    for field, texts in (("key", keys), ("file", name), ("column", column)):
+        at = _SCHEMA.get_field_index(field)
+        rows = rows.set_column(at, _SCHEMA.field(at), texts)
+    return rows
 
 
 def removed_partition_stats(gone: Iterable[tuple[str, str]], *, version: str = V2) -> pa.Table:
