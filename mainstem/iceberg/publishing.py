@@ -101,7 +101,7 @@ class Published:
     ``version``: its number; ``changed``: whether this call made it; ``snapshot``: Iceberg's id of what it
     shows, None while the table has no base file; ``files`` and ``rows``: what the snapshot holds; ``added``
     and ``removed``: files by which it differs from the one before; ``expired``: how many older snapshots
-    went."""
+    went; ``seen``: the newest time on the table's timeline that it was made from."""
 
     metadata: str
     version: int
@@ -112,6 +112,7 @@ class Published:
     added: int = 0
     removed: int = 0
     expired: int = 0
+    seen: str = ""
 
     def describe(self) -> str:
         """One line for people."""
@@ -219,7 +220,7 @@ class Publisher:
         return Published(
             io.location(paths.iceberg_version(version.number)), version.number, False,
             None if snapshot is None else snapshot.snapshot_id, int(told.get("total-data-files") or 0),
-            int(told.get("total-records") or 0),
+            int(told.get("total-records") or 0), seen=version.seen,
         )  # fmt: skip
 
     # -- 3 to 6 ----------------------------------------------------------------------------------
@@ -288,7 +289,7 @@ class Publisher:
         done = self._as_it_is(io, version)
         return Published(
             done.metadata, done.version, True, done.snapshot, done.files, done.rows, changes.added[0],
-            changes.gone[0], len(expired),
+            changes.gone[0], len(expired), version.seen,
         )  # fmt: skip
 
     def _fill(
@@ -349,7 +350,7 @@ class Publisher:
         chance = self.seams.random
         return new_table_metadata(
             schema, PartitionSpec(*fields, spec_id=0), UNSORTED_SORT_ORDER, self.base,
-            {"write.metadata.previous-versions-max": "10"},
+            {"gc.enabled": "false", "write.metadata.previous-versions-max": "10"},
             uuid.UUID(int=chance.getrandbits(128), version=4),
         )  # fmt: skip
 
