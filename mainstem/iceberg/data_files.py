@@ -100,8 +100,7 @@ class Describer:
         values: dict[str, Any] = {}
         for name, text in by_path.items():
             wanted = None if text is None else pa.scalar(text).cast(self.shown.field(name).type).as_py()
-            stored = _ABSENT if name not in footer.columns.names else _only_value(footer.metadata, name)
-            if stored not in (_ABSENT, wanted):
+            if name in footer.columns.names and _only_value(footer.metadata, name) != wanted:
                 raise Unsupported(
                     f"the column {name} of the base file {footer.path} is {wanted!r} by the partition's path,"
                     " as Hudi reads it, and something else in the file, as Iceberg would"

@@ -8,7 +8,7 @@ together. One manifest is in memory at a time, of a bounded number of entries.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from pyiceberg.io import FileIO
@@ -25,6 +25,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
+from mainstem.errors import CorruptTable, MainstemError
 from mainstem.iceberg.store_io import StoreIO
 from mainstem.limits import ICEBERG_MANIFEST_ENTRIES
 from mainstem.storage import paths
@@ -73,13 +74,15 @@ class NextManifests:
         ``all_anew``: nothing of it stays, though the same file may come again.
         """
         missing = set(wanted)
-        manifests = [] if self._before is None else self._before.manifests(self._io)
+        with _named("a list of manifests"):
+            manifests = [] if self._before is None else self._before.manifests(self._io)
         small = [m for m in manifests if _live(m) < SMALL]
         merged = {m.manifest_path for m in small} if len(small) > MANY else set()
         for manifest in manifests:
             if not _live(manifest):
                 continue  # it told what the snapshot before had lost
-            entries = manifest.fetch_manifest_entry(self._io, discard_deleted=True)
+            with _named(manifest.manifest_path):
+                entries = manifest.fetch_manifest_entry(self._io, discard_deleted=True)
             stays = [not all_anew and e.data_file.file_path in missing for e in entries]
             missing.difference_update(e.data_file.file_path for e in entries if not all_anew)
             if all(stays) and manifest.manifest_path not in merged:
@@ -144,14 +147,35 @@ class NextManifests:
             self._io.storage.delete(paths.iceberg_manifest_list(self._snapshot_id, self._attempt))
 
 
+@contextmanager
+def _named(path: str) -> Iterator[None]:
+    """Whatever a damaged or missing manifest makes of its reader is ``CorruptTable``."""
+    try:
+        yield
+    except MainstemError:
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+            raise
+        told = " ".join(str(error).split())[:200]
+        raise CorruptTable(
+            f"Iceberg's metadata cannot be read ({told}): remove the folder {paths.ICEBERG} and publish again; it holds no rows",
+            path=path,
+        ) from error
+
+
 def _live(manifest: ManifestFile) -> int:
     return (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
 
 
 def removed_in(io: FileIO, snapshot: Snapshot) -> Iterator[str]:
     """Locations of the files that a snapshot removed from the one before it."""
-    for manifest in snapshot.manifests(io):
+    with _named(snapshot.manifest_list):
+        manifests = snapshot.manifests(io)
+    for manifest in manifests:
         if manifest.added_snapshot_id == snapshot.snapshot_id and manifest.deleted_files_count:
-            for entry in manifest.fetch_manifest_entry(io, discard_deleted=False):
+            with _named(manifest.manifest_path):
+                entries = manifest.fetch_manifest_entry(io, discard_deleted=False)
+            for entry in entries:
                 if entry.status == ManifestEntryStatus.DELETED:
                     yield entry.data_file.file_path

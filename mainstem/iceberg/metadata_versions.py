@@ -11,7 +11,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 
-from pydantic import ValidationError
+from pyiceberg.exceptions import ValidationError
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from mainstem.errors import CorruptTable, Invalid
@@ -56,8 +56,9 @@ def read_newest(storage: Storage) -> Version:
     try:
         metadata = TableMetadataUtil.parse_raw(data.decode())
     except (ValidationError, ValueError) as error:
+        told = " ".join(str(error).split())[:200]
         raise CorruptTable(
-            f"Iceberg's metadata does not parse ({str(error)[:200]}): remove the folder {paths.ICEBERG}"
+            f"Iceberg's metadata does not parse ({told}): remove the folder {paths.ICEBERG}"
             " and publish again; it holds no rows",
             path=path,
         ) from error
