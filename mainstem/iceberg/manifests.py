@@ -159,7 +159,8 @@ def _named(path: str) -> Iterator[None]:
             raise
         told = " ".join(str(error).split())[:200]
         raise CorruptTable(
-            f"Iceberg's metadata cannot be read ({told}): remove the folder {paths.ICEBERG} and publish again; it holds no rows",
+            f"Iceberg's metadata cannot be read ({told}): remove the folder {paths.ICEBERG} and publish"
+            " again; it holds no rows",
             path=path,
         ) from error
 
