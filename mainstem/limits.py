@@ -89,3 +89,7 @@ PREFETCH_BYTES_MAX = 128 * MIB
 # table.
 CATALOG_ANSWER_BYTES_MAX = 64 * MIB
 CATALOG_ANSWER_ITEMS_MAX = 10_000_000
+# One file of Iceberg's metadata beside a table, and entries in a manifest that is written: they are in
+# memory.
+ICEBERG_FILE_BYTES_MAX = 256 * MIB
+ICEBERG_MANIFEST_ENTRIES = 10_000

@@ -93,8 +93,12 @@ GROUPS = {
     "interop": Group(
         ".venv-interop",
         (),
-        ("pyspark==3.5.*", "pyarrow>=17", "setuptools<81"),
-        note="Spark 3.5, the newest that Java Hudi 1.2.0 runs on",
+        (
+            "pyspark==3.5.*", "pyarrow>=17", "setuptools<81",
+            # DuckDB's extensions come in wheels, each for one version of it.
+            "duckdb==1.5.5", "duckdb-extension-iceberg==1.5.5", "duckdb-extension-avro==1.5.5",
+        ),
+        note="Spark 3.5, the newest that Java Hudi 1.2.0 runs on, and DuckDB with Iceberg",
     ),
     "dist": Group(
         ".venv-dist",

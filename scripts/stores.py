@@ -102,14 +102,37 @@ KAFKA = (
     "org/apache/zookeeper/zookeeper/3.8.4",
     "org/apache/zookeeper/zookeeper-jute/3.8.4",
 )
-JARS = {"hadoop": HADOOP, "spark-s3a": S3A, "kafka": KAFKA}
+# Iceberg's REST server, by which it tests its own clients: among its test classes. Needs Hadoop's jars, too.
+ICEBERG_REST = (
+    "org/apache/iceberg/iceberg-open-api/1.9.2/test-fixtures",
+    "org/apache/iceberg/iceberg-core/1.9.2/tests",
+    *(
+        f"org/apache/iceberg/iceberg-{part}/1.9.2"
+        for part in ("core", "api", "common", "bundled-guava")
+    ),
+    "org/apache/avro/avro/1.12.0",
+    "com/github/ben-manes/caffeine/caffeine/2.9.3",
+    *(f"com/fasterxml/jackson/core/jackson-{part}/2.18.3" for part in ("core", "databind", "annotations")),
+    "org/apache/httpcomponents/client5/httpclient5/5.4.3",
+    "org/apache/httpcomponents/core5/httpcore5/5.3.4",
+    "org/apache/httpcomponents/core5/httpcore5-h2/5.3.4",
+    *(
+        f"org/eclipse/jetty/jetty-{part}/11.0.24"
+        for part in ("server", "servlet", "http", "io", "security", "util")
+    ),
+    "org/eclipse/jetty/toolchain/jetty-jakarta-servlet-api/5.0.2",
+    "org/xerial/sqlite-jdbc/3.46.1.3",
+)
+JARS = {"hadoop": HADOOP, "spark-s3a": S3A, "kafka": KAFKA, "iceberg-rest": ICEBERG_REST}
 
 
 def install_jars(folder: Path, artifacts: Iterable[str]) -> None:
-    """Fetch the jars that are missing."""
+    """Fetch the jars that are missing. What follows an artifact's version tells its jars apart."""
     folder.mkdir(parents=True, exist_ok=True)
     for artifact in artifacts:
-        name = "-".join(artifact.split("/")[-2:]) + ".jar"
+        parts = artifact.split("/")
+        at = next(number for number, part in enumerate(parts) if part[0].isdigit())
+        artifact, name = "/".join(parts[: at + 1]), "-".join(parts[at - 1 :]) + ".jar"
         if not (folder / name).exists():
             print(f"fetching {name}", flush=True)
             with urllib.request.urlopen(f"{MAVEN}/{artifact}/{name}", timeout=300) as found:

@@ -22,7 +22,7 @@ RENAMED = {
     "rebuild": "reindex", "rebuild_all": "reindex_all", "drop": "drop_index", "explain": "explain_search",
 }  # fmt: skip
 #: came after the facets, so no older name
-NEWER = [(Vectors, "coverage")]
+NEWER = [(Vectors, "coverage"), (Services, "publish_iceberg")]
 METHODS = [
     (facet, name)
     for facet in (Services, Indexes, Vectors)

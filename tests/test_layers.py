@@ -33,6 +33,7 @@ FLOORS = (
     ("indexing",),
     ("vectors",),
     ("doctor",),
+    ("iceberg",),
     ("catalogs",),
     ("api",),
     ("spark", "flink", "ingestion", "aio", "polars", "ui"),

@@ -12,6 +12,7 @@ from mainstem.api.real_seams import as_text
 from mainstem.api.table import Table, open_table
 from mainstem.catalogs.belief import HUDI, kind_of, place_of, read_optimized
 from mainstem.catalogs.entries import LAST_COMPLETION, LAST_TIME
+from mainstem.catalogs.iceberg_rest import METADATA
 from mainstem.catalogs.known import entry_named, store_for_sync, store_of
 from mainstem.catalogs.protocol import Column, Entry
 from mainstem.catalogs.sync_options import SyncOptions
@@ -201,8 +202,10 @@ class Catalog:
         ]  # fmt: skip
 
     def _sync(self, table: Table, database: str, name: str, of_sync: Mapping[str, str]) -> Synced:
-        options = replace(SyncOptions.of(of_sync, self.place), database=database, table=name)
         store = self.store
+        if store.of_iceberg:
+            return self._sync_iceberg(table, database, name)
+        options = replace(SyncOptions.of(of_sync, self.place), database=database, table=name)
         if not store.keeps_entries:
             store.create(Entry(database, name, table.path))  # raises for another place
             done = [i for i in table.timeline() if i.is_completed]
@@ -216,9 +219,31 @@ class Catalog:
             raise
 
 
+    def _sync_iceberg(self, table: Table, database: str, name: str) -> Synced:
+        """Publishes Iceberg's metadata, and lets the name stand for it."""
+        store, published = self.store, table.services.publish_iceberg()
+        location = published.metadata.rpartition("/metadata/")[0]
+        wanted = Entry(database, name, location, parameters={METADATA: published.metadata})
+        found = store.entry(database, name)
+        created = found is None and store.create(wanted)
+        if not created:
+            found = found or store.entry(database, name)
+            if found is not None and not same_place(found.location, location):
+                raise Invalid(
+                    f"the name {wanted.full_name} of {store.place} is taken by the table at another place,"
+                    f" {found.location[:300]!r}: register under another name, or drop that entry first",
+                    table=table.path,
+                )
+            if found is None or found.parameters[METADATA] != published.metadata:
+                store.alter(wanted, cascade=False)
+        made = (wanted.full_name,) if created else ()
+        return Synced((wanted.full_name,), made, 0, 0, 0, (), None, published.seen or None)
+
+
 def open_catalog(place: Place, properties: Mapping[str, object] | None = None) -> Catalog:
     """The catalog of a Hive Metastore (``thrift://host:9083``, several with commas), of AWS Glue (``glue:``
-    or ``glue://region``), or of a folder: a path or URL, whose folders are databases and theirs tables.
+    or ``glue://region``), of Iceberg's REST protocol (``rest:http://host:8181``), or of a
+    folder: a path or URL, whose folders are databases and theirs tables.
 
     ``properties``: options of the store in which the folder or the tables lie, and what every ``open_table``
     of this catalog is given. Nothing is asked yet. Raises ``Invalid`` for text that names no catalog.

@@ -19,6 +19,7 @@ from mainstem.layout.version_10 import INDEXES, check_built
 from mainstem.metadata.metadata_partitions import has_metadata
 from mainstem.options import DATA_SKIPPING, METADATA, WriterOptions
 from mainstem.options.catalogs import HIVE_SYNC, META_SYNC
+from mainstem.options.locks import TABLE_BASE
 from mainstem.options.placing import (
     BUCKETS,
     INDEX_TYPE,
@@ -48,6 +49,7 @@ from mainstem.storage import paths
 from mainstem.truetime.seams import Seams
 
 if TYPE_CHECKING:
+    from mainstem.iceberg.after_changes import IcebergAfterChanges
     from mainstem.layout.key_index import KeyIndex
     from mainstem.readers.skipping.chooser import Use
     from mainstem.services.after_commit import AfterCommits
@@ -101,6 +103,7 @@ class OpenedTable:
             self._arrange_services(ctx)
             self._arrange_callback(ctx)
             self._arrange_validators(ctx)
+            self._arrange_iceberg(ctx)
             self._writer = ctx
         return self._writer
 
@@ -290,6 +293,20 @@ class OpenedTable:
 
             given = dict(ctx.given)
             ctx.told = SyncAfterCommit.of(self.seams.storage, self.config, given, ctx.written_base, ctx.told)
+
+    def iceberg(self) -> IcebergAfterChanges:
+        """Iceberg's metadata beside the table. Raises ``Invalid`` for options that do not parse."""
+        from mainstem.iceberg.after_changes import IcebergAfterChanges
+
+        properties = {**self.config.raw, **self.given}
+        return IcebergAfterChanges.of(self.seams, properties, TABLE_BASE.read(self.given) or self.path)
+
+    def _arrange_iceberg(self, ctx: WriterContext) -> None:
+        """Make Iceberg's metadata follow base files where options ask for it, and never name gone ones."""
+        iceberg = self.iceberg()
+        ctx.before_removal = iceberg.before_removal
+        if iceberg.is_asked:
+            ctx.base_files_changed = iceberg.changed
 
     def _arrange_validators(self, ctx: WriterContext) -> None:
         """Make commits of this process pass the validators that the options name."""

@@ -3,7 +3,7 @@
   1. ``hoodie.properties`` and its backup: from then on nobody opens the table, and writers that are open
      refuse
   2. data files, their markers of partitions, partition by partition
-  3. ``.hoodie``
+  3. Iceberg's metadata, then ``.hoodie``
   4. folders that are empty now
 
 A process that dies in between leaves the remains of a table, which ``create_table`` refuses to take for a new
@@ -49,6 +49,7 @@ def purge(location: Location) -> Purged:
             storage.delete_all(path for name, path in names.items() if _is_ours(name))
             left += [path for name, path in names.items() if not _is_ours(name)]
             files += sum(_is_ours(name) and not name.startswith(paths.PARTITION_METAFILE) for name in names)
+        storage.delete_all(f"{paths.ICEBERG}/{name}" for name in _of_iceberg(storage))
         storage.delete_tree(paths.HOODIE)
         if has_folders(storage):
             left = sorted({*left, *_without_empty_folders(storage, "")})
@@ -61,6 +62,18 @@ def _is_ours(name: str) -> bool:
         or paths.parse_log_name(name) is not None
         or name.startswith(paths.PARTITION_METAFILE)
     )
+
+
+def _of_iceberg(storage: Storage) -> list[str]:
+    """Names of the files of Iceberg's metadata, as mainstem publishes it."""
+    hint = paths.ICEBERG_HINT.rpartition("/")[2]
+    names = sorted(storage.names(paths.ICEBERG))
+    if hint not in names:
+        return []
+    return [
+        name for name in names
+        if name == hint or paths.is_iceberg_manifest(name) or paths.parse_iceberg_version(name) is not None
+    ]  # fmt: skip
 
 
 def _without_empty_folders(storage: Storage, folder: str) -> list[str]:

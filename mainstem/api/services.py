@@ -25,6 +25,7 @@ from mainstem.layout.version_10 import (
 
 if TYPE_CHECKING:
     from mainstem.api.opened_table import OpenedTable
+    from mainstem.iceberg.publishing import Published
     from mainstem.services.archiving import Archived
     from mainstem.services.background import Background
     from mainstem.services.cleaning import Cleaned
@@ -481,8 +482,11 @@ class Services:
         """
         from mainstem.services.rolling_back import roll_back_instant
 
-        done = roll_back_instant(self._opened.service_context(ROLL_BACK), _named(instant))
+        ctx = self._opened.service_context(ROLL_BACK)
+        done = roll_back_instant(ctx, _named(instant))
         self._rebuild_metadata()
+        if ctx.base_files_changed is not None:
+            ctx.base_files_changed()
         return done
 
     def restore(self, savepoint: str | None = None, *, progress: Progress | None = None) -> Restored:
@@ -501,6 +505,18 @@ class Services:
         done = restoring.restore(self._opened.service_context(RESTORE), named, progress=progress or silent)
         self._rebuild_metadata()
         return done
+
+    def publish_iceberg(self) -> Published:
+        """Bring Iceberg's metadata in the table's folder up to its base files: what a read optimized query
+        shows now becomes a snapshot that pyiceberg, DuckDB, Spark, Trino and others read (docs/iceberg.md).
+
+        Only new base files are looked at, no row is read or written. The option
+        ``hoodie.mainstem.iceberg.enable`` does this after each compaction. Works on every table that mainstem
+        reads, of Java too. Raises ``Unsupported`` for what Iceberg cannot show as Hudi does, with the column
+        or file, and without pyiceberg; ``Invalid`` for an Iceberg table of somebody else in the folder;
+        ``CorruptTable`` and ``Unavailable``. What Apache XTable does from outside.
+        """
+        return self._opened.iceberg().publish()
 
     def _rebuild_metadata(self) -> None:
         """Build the indexes that were set aside. A failure is a warning: what was taken back stays so."""

@@ -27,6 +27,7 @@ class FolderCatalog:
     """``location``: the catalog's folder, which need not be there while nothing is in it."""
 
     keeps_entries = False
+    of_iceberg = False
 
     def __init__(self, location: Location) -> None:
         self.location = location

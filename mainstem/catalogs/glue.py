@@ -37,6 +37,7 @@ class Glue:
     listing: bool = False
     skip_archive: bool = True
     keeps_entries = True
+    of_iceberg = False
 
     @property
     def place(self) -> str:

@@ -29,6 +29,7 @@ class HiveMetastore:
 
     uris: str
     keeps_entries = True
+    of_iceberg = False
 
     @property
     def place(self) -> str:

@@ -12,6 +12,8 @@ from mainstem.catalogs.glue import SCHEME as GLUE
 from mainstem.catalogs.glue import Glue
 from mainstem.catalogs.hive_metastore import SCHEME as THRIFT
 from mainstem.catalogs.hive_metastore import HiveMetastore, check_uris
+from mainstem.catalogs.iceberg_rest import SCHEME as REST
+from mainstem.catalogs.iceberg_rest import IcebergRest, check_rest_place
 from mainstem.catalogs.protocol import CatalogStore, Entry
 from mainstem.catalogs.sync_options import SyncOptions
 from mainstem.catalogs.table_names import split_name
@@ -24,13 +26,17 @@ _NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 
 def store_of(place: Place, options: Mapping[str, str] = _NO_OPTIONS) -> CatalogStore:
     """``thrift://host:port`` (several with commas): a Hive Metastore; ``glue:`` or ``glue://region``: AWS
-    Glue; a path or URL: a folder. ``options``: those of the folder's store. Raises ``Invalid``."""
+    Glue; ``rest:http://host:port``: an Iceberg REST catalog; a path or URL: a folder. ``options``:
+    those of the folder's store. Raises ``Invalid``."""
     if isinstance(place, str):
         if place.startswith(THRIFT):
             check_uris(place)
             return HiveMetastore(place)
         if place.startswith(GLUE):
             return Glue(place.removeprefix(GLUE).strip("/"))
+        if place.startswith(REST):
+            check_rest_place(place)
+            return IcebergRest(place)
     return FolderCatalog(location_of(place, options=options))
 
 

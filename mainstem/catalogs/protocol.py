@@ -57,6 +57,8 @@ class CatalogStore(Protocol):
 
     #: whether it holds entries apart from the tables, which a sync keeps true
     keeps_entries: bool
+    #: whether an entry is a version of a table's Iceberg metadata
+    of_iceberg: bool
 
     def databases(self) -> list[str]:
         """Names in order."""

@@ -24,7 +24,8 @@ def add_catalog_commands(actions: Any, common: Options) -> None:
             name, help=text, description=text[0].upper() + text[1:] + "."
         )
         sub.add_argument(
-            "catalog", metavar="CATALOG", help="thrift://host:port, glue:, glue://region, or a folder"
+            "catalog", metavar="CATALOG",
+            help="thrift://host:port, glue:, glue://region, rest:http://host:port, or a folder",
         )
         for argument in arguments:
             sub.add_argument(argument.lower(), metavar=argument)

@@ -50,6 +50,7 @@ from mainstem.cli.doctor import add_doctor_command
 from mainstem.cli.emptying import add_emptying_commands
 from mainstem.cli.explained_rows import add_explain_command, add_history_command
 from mainstem.cli.flink_commit import add_flink_command
+from mainstem.cli.iceberg_command import add_iceberg_command
 from mainstem.cli.index import add_index_commands
 from mainstem.cli.ingest import add_ingest_command
 from mainstem.cli.metadata import add_metadata_commands
@@ -167,6 +168,7 @@ def _parser() -> argparse.ArgumentParser:
     add_flink_command(add, _open)
     add_ingest_command(add)
     add_sync_command(add)
+    add_iceberg_command(add, _open)
     about = "tables by name: in a folder, a Hive Metastore or AWS Glue"
     catalog = commands.add_parser("catalog", help=about, description=about[0].upper() + about[1:] + ".")
     add_catalog_commands(catalog.add_subparsers(metavar="ACTION", required=True), _add_common)

@@ -130,6 +130,15 @@ GLUE_SKIP_ARCHIVE = Flag(
     "hoodie.datasource.meta.sync.glue.skip_table_archive", True, read_by=_SYNC,
     says="Glue keeps no older versions of the entry.",
 )  # fmt: skip
+ICEBERG = Flag(
+    "hoodie.mainstem.iceberg.enable", False, read_by="iceberg.after_changes", table=True,
+    says="Iceberg's metadata beside the base files follows each compaction, clustering, bulk insert and"
+    " overwrite.",
+)  # fmt: skip
+ICEBERG_SNAPSHOTS = Whole(
+    "hoodie.mainstem.iceberg.snapshots", 10, 1, 1_000, "snapshots", read_by="iceberg.after_changes",
+    table=True, says="How many snapshots Iceberg's readers may travel back to, while their files are there.",
+)  # fmt: skip
 READ_OPTIMIZED = Flag(
     "hoodie.query.as.ro.table", False, read_by="catalogs.belief",
     says="Of an entry in a catalog: it shows the base files alone. A sync writes it.",

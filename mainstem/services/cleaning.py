@@ -312,6 +312,8 @@ def execute_plan(
         return _without_plan(ctx, storage, time)
     check_plan(state, time, plan)
     create_once(storage, _file(time, INFLIGHT))
+    if ctx.before_removal is not None and storage is ctx.seams.storage:
+        ctx.before_removal(frozenset(plan.paths()).__contains__, True)
     deleted = _delete(ctx, storage, time, plan, progress)
     if deleted is None:
         return _withdrawn(storage, time)

@@ -40,7 +40,7 @@ from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.commit_metadata import CompactionStat, LogCompactionStat, encode_commit, every_file
-from mainstem.timeline.instant import INFLIGHT, REQUESTED
+from mainstem.timeline.instant import COMMIT, INFLIGHT, REPLACECOMMIT, REQUESTED, RESTORE
 from mainstem.timeline.plans import CompactionOperation
 from mainstem.writers.context import WriterContext
 from mainstem.writers.publish_with_metadata import publish_with_metadata
@@ -48,6 +48,8 @@ from mainstem.writers.publish_with_metadata import publish_with_metadata
 D = TypeVar("D")
 Stat = TypeVar("Stat", CompactionStat, LogCompactionStat)
 Done = TypeVar("Done")
+#: completed actions after which file groups may have other base files
+_OF_BASE_FILES = (COMMIT, REPLACECOMMIT, RESTORE)
 
 
 # -- publishing ------------------------------------------------------------------------------------
@@ -108,10 +110,15 @@ def publish_end(
             return f"{time}_{done}.{action}"
 
         if changes is not None:
-            return publish_with_metadata(ctx, time, changes, name, prepared=private, decide=decide)
-        return ctx.publisher.publish(
-            name, prepared=private, decide=decide, before_link=before_link, folder=folder
-        )
+            published = publish_with_metadata(ctx, time, changes, name, prepared=private, decide=decide)
+        else:
+            published = ctx.publisher.publish(
+                name, prepared=private, decide=decide, before_link=before_link, folder=folder
+            )
+    shows = published.time is not None and folder == paths.TIMELINE and action in _OF_BASE_FILES
+    if shows and ctx.base_files_changed is not None:
+        ctx.base_files_changed()
+    return published
 
 
 @dataclass(frozen=True)

@@ -400,6 +400,8 @@ class _Round(Transaction):
         if outcome is not None and ctx.after_commit is not None and self._seen is not None:
             name = f"{outcome.instant}_{outcome.completion_time}.{DELTACOMMIT}"
             ctx.after_commit(self._seen.with_file(name))
+        if outcome is not None and ctx.base_files_changed is not None:
+            ctx.base_files_changed()
         return outcome
 
     def _complete(self) -> Outcome | None:

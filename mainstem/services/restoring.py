@@ -226,6 +226,8 @@ class _Run:
 
     def remove(self) -> dict[str, dict[str, list[str]]]:
         """Steps 1 to 5; instant -> partition -> names of the data files that this execution removed."""
+        if self._ctx.before_removal is not None:
+            self._ctx.before_removal(self._goes, False)
         unpublish(self._storage, self._times)
         set_metadata_aside(self._ctx, self._times)
         self._remove_data_files()
@@ -242,6 +244,11 @@ class _Run:
             forget_showing(self._storage, requested)
             self._ctx.heartbeats.stop(requested)
         return self._deleted
+
+    def _goes(self, path: str) -> bool:
+        """Whether a file is one of a planned instant."""
+        parsed = paths.parse_base_name(path.rpartition("/")[2])
+        return parsed is not None and parsed.instant in self._times
 
     def _remove_pending_files(self) -> None:
         # Inflight before requested: a plan must not vanish while its inflight file exists.

@@ -97,6 +97,11 @@ INITIAL_FOLDERS = (
 
 PARTITION_METAFILE = ".hoodie_partition_metadata"
 
+# Iceberg's metadata beside the table, where engines look for it. Without a partition metafile it is no
+# partition.
+ICEBERG = "metadata"
+ICEBERG_HINT = "metadata/version-hint.text"
+
 _LOG_NAME = re.compile(
     r"^\.([^._/]+)_([^./]*)\.(log|archive)\.([0-9]{1,9})(?:_(([0-9]+)-([0-9]+)-([0-9]+))(\.cdc)?)?\Z"
 )
@@ -119,6 +124,8 @@ _VECTOR_COLUMN = re.compile(r"^column=([0-9]{3,9})\Z")
 _VECTOR_VERSION = re.compile(r"^version=([1-9][0-9]{0,17})\Z")
 _VECTOR_FILE = re.compile(r"^([0-9a-f]{32})-([a-z0-9-]+\.[a-z]+)\Z")
 _DECIDED = re.compile(r"^([0-9]{1,18})-[0-9a-f]{32}-[0-9]\Z")
+_ICEBERG_VERSION = re.compile(r"^v([0-9]{1,9})\.metadata\.json\Z")
+_ICEBERG_MANIFEST = re.compile(r"^(?:snap-[0-9]{1,19}-)?[0-9a-f]{16}(?:-m[0-9]{1,9})?\.avro\Z")
 _NO_PATH = re.compile(r"[\x00-\x1f\x7f\\]")  # control characters and Windows separators
 _TIME = re.compile(r"^[0-9]{17}\Z")
 _RING = re.compile(r"^([0-9]{14,17})\.hashing_meta\Z")
@@ -588,3 +595,29 @@ def bucket_rules_time(name: str) -> str | None:
     """The instant that made the rules of a file in ``BUCKET_RULES``; None for other names."""
     found = _BUCKET_RULES.match(name)
     return found[1] if found else None
+
+
+def iceberg_version(number: int) -> str:
+    """Path of a version of Iceberg's metadata (as Iceberg's own ``HadoopTableOperations`` has it)."""
+    return f"{ICEBERG}/v{number}.metadata.json"
+
+
+def parse_iceberg_version(name: str) -> int | None:
+    """Number of a version of Iceberg's metadata by its name."""
+    match = _ICEBERG_VERSION.match(name)
+    return int(match.group(1)) if match else None
+
+
+def iceberg_manifest(attempt: str, number: int) -> str:
+    """Path of a manifest; ``attempt``: 16 hexadecimal digits that no other publication has."""
+    return f"{ICEBERG}/{attempt}-m{number}.avro"
+
+
+def iceberg_manifest_list(snapshot: int, attempt: str) -> str:
+    """Path of a snapshot's list of manifests."""
+    return f"{ICEBERG}/snap-{snapshot}-{attempt}.avro"
+
+
+def is_iceberg_manifest(name: str) -> bool:
+    """Whether a file in ``ICEBERG`` is a manifest, or a list of them, of a table that is published here."""
+    return _ICEBERG_MANIFEST.match(name) is not None

@@ -82,6 +82,11 @@ class WriterContext:
     after_commit: Callable[[ActiveTimeline], None] | None = None
     #: called with the name of its completed file after each write that this process committed; must not raise
     told: Callable[[str], None] | None = None
+    #: called after an instant of this process that changed base files; must not raise
+    base_files_changed: Callable[[], None] | None = None
+    #: called before data files are deleted that queries of earlier moments read, with what says so of a path
+    #: and whether the removal can wait: then it may raise
+    before_removal: Callable[[Callable[[str], bool], bool], None] | None = None
     #: called with what a transaction wrote before it is published; raises ``ValidationFailed``
     validate: Callable[[WriteSpec, Sequence[WriteStat]], None] | None = None
     #: on a table without buckets: looks where record keys live now

@@ -199,6 +199,7 @@ class Transaction:
         self._extra = dict(extra_metadata)
         self._appender: BucketAppender | None = None
         self._task_stats: list[WriteStat] = []
+        self._has_base_files = False
         self._task_rows = 0
         self._evolves = False
         #: staged rows were added: whoever keeps their lines must find the commit, also where it has no file
@@ -686,6 +687,8 @@ class Transaction:
             self._ctx.after_commit(self._seen.with_file(name))
         # A later transaction that committed in place of this one has told of itself.
         own = outcome.status == COMMITTED and outcome.instant == self.instant
+        if self._has_base_files and self._ctx.base_files_changed is not None and own:
+            self._ctx.base_files_changed()
         if self._ctx.told is not None and own:
             self._ctx.told(f"{outcome.instant}_{outcome.completion_time}.{DELTACOMMIT}")
         return outcome
@@ -1156,6 +1159,8 @@ class Transaction:
         # If others completed something meanwhile (Java's ALTER TABLE, say), the next write reads the schema.
         own = (f"{self.instant}_{time}.{DELTACOMMIT}", self._spec.user_schema)
         self._ctx.own_schema = own if self._alone else ("", "")
+        if self._ctx.base_files_changed is not None:
+            self._has_base_files = any(paths.parse_base_name(s.file_name) is not None for s in stats)
         self._tidy()
         return self._end(
             Outcome(
