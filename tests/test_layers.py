@@ -35,7 +35,8 @@ FLOORS = (
     ("doctor",),
     ("catalogs",),
     ("api",),
-    ("spark", "flink", "ingestion", "aio", "polars", "ui"),
+    ("engines",),
+    ("spark", "flink", "ingestion", "aio", "polars", "ui", "ray", "daft", "dask"),
     ("cli",),
     ("__main__",),
 )

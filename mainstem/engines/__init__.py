@@ -1,0 +1,2 @@
+"""What all engines of tasks share (Ray, Daft, Dask): a query of one moment cut into tasks, and rows that
+tasks write for one commit. Nothing here knows an engine."""
