@@ -12,6 +12,7 @@ filters again.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from daft.io.source import DataSource, DataSourceTask
 from daft.recordbatch import MicroPartition, RecordBatch
 from daft.schema import Schema
 
+from mainstem import errors
 from mainstem.engines.pinned import ReadTask, of_time
 from mainstem.engines.pushed import TURNED, compared
 from mainstem.engines.write_job import WriteJob, WriteTask
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
 
     from mainstem.api.table import Table
     from mainstem.writers.stream_guard import StreamGuard
+
+# As Daft calls source and sink, in its plans and errors.
+_NAME = "mainstem"
 
 __all__ = ["MainstemSink", "MainstemSource", "read", "write"]
 
@@ -66,7 +71,7 @@ def write(
     ``bulk_insert``. If the frame fails nothing is visible.
 
     ``guard`` names this write: if a commit has it already, the frame is not run (``already_committed``).
-    Raises what ``Table.upsert`` raises; on Ray an error in a worker comes as Daft's, with the other as text.
+    Raises what ``Table.upsert`` raises.
     """
     sink = MainstemSink(table, operation, guard=guard, schema=frame.schema().to_pyarrow_schema())
     if sink.committed_before():
@@ -75,8 +80,9 @@ def write(
         frame.write_sink(sink)
     except BaseException as error:
         sink.abort()
-        if sink.failed is not None and isinstance(error, RuntimeError):  # which has the other one as text
-            raise sink.failed from error
+        found = None if isinstance(error, MainstemError) else _told(str(error))
+        if found is not None:
+            raise found from error
         raise
     return sink.outcome
 
@@ -99,7 +105,7 @@ class MainstemSource(DataSource):
     @property
     def name(self) -> str:
         """Daft's name of the source."""
-        return "mainstem"
+        return _NAME
 
     @property
     def schema(self) -> Schema:
@@ -155,8 +161,6 @@ class MainstemSink(DataSink[bytes]):
         self._job: WriteJob | None = WriteJob(table, operation, guard)
         self._rows = schema
         self._task: WriteTask | None = None
-        #: why a task failed, if it ran in this process
-        self.failed: MainstemError | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """A worker needs what to write with, and neither the table nor the transaction."""
@@ -167,7 +171,7 @@ class MainstemSink(DataSink[bytes]):
 
     def name(self) -> str:
         """Daft's name of the write."""
-        return "mainstem"
+        return _NAME
 
     @property
     def outcome(self) -> Outcome:
@@ -209,11 +213,7 @@ class MainstemSink(DataSink[bytes]):
                 rows, size = rows + table.num_rows, size + table.nbytes
                 yield table
 
-        try:
-            result = self._task.write(counted())
-        except MainstemError as error:
-            self.failed = error
-            raise
+        result = self._task.write(counted())
         yield WriteResult(result, size, rows)
 
     def finalize(self, write_results: list[WriteResult[bytes]]) -> MicroPartition:
@@ -227,6 +227,14 @@ class MainstemSink(DataSink[bytes]):
     def abort(self) -> None:
         """Nothing of the write becomes visible."""
         self._own.abort()
+
+
+def _told(text: str) -> MainstemError | None:
+    """The error of a task, of which Daft passes on the class's name and the message."""
+    found = re.findall(rf"while writing to {_NAME}: (\w+): (.*)", text)
+    kind = getattr(errors, found[-1][0], None) if found else None
+    known = isinstance(kind, type) and issubclass(kind, MainstemError)
+    return kind(found[-1][1]) if known else None
 
 
 # -- filters -------------------------------------------------------------------------------------------
