@@ -233,8 +233,9 @@ def _told(text: str) -> MainstemError | None:
     """The error of a task, of which Daft passes on the class's name and the message."""
     found = re.findall(rf"while writing to {_NAME}: (\w+): (.*)", text)
     kind = getattr(errors, found[-1][0], None) if found else None
-    known = isinstance(kind, type) and issubclass(kind, MainstemError)
-    return kind(found[-1][1]) if known else None
+    if isinstance(kind, type) and issubclass(kind, MainstemError):
+        return kind(found[-1][1])
+    return None
 
 
 # -- filters -------------------------------------------------------------------------------------------

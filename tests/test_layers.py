@@ -36,7 +36,7 @@ FLOORS = (
     ("catalogs",),
     ("api",),
     ("engines",),
-    ("spark", "flink", "ingestion", "aio", "polars", "ui", "ray", "daft", "dask"),
+    ("spark", "flink", "ingestion", "aio", "polars", "ui", "ray", "daft", "dask", "dbt", "dagster"),
     ("cli",),
     ("__main__",),
 )

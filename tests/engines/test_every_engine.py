@@ -12,6 +12,7 @@ import pytest
 import mainstem
 from mainstem.errors import Invalid, MainstemError, Unsupported
 from tests.engines.conftest import SCHEMA, Engine, rows
+from tests.engines.documented import programs
 
 
 @pytest.mark.supports("Engines", "Ray, Daft and Dask: lazy frames of a moment, of changes")
@@ -88,3 +89,16 @@ def test_wrong_times_and_columns_are_refused_before_anything_runs(engine: Engine
     if engine.name != "daft":
         with pytest.raises(Invalid, match="no column 'fair'"):
             engine.read(table, columns=["fair"])
+
+
+@pytest.mark.parametrize("section", ["Engines of tasks", "DuckDB"])
+def test_the_programs_of_the_page_run_as_written(on_ray, table, tmp_path, section) -> None:
+    table.upsert(rows(range(100)))
+    other = mainstem.create_table(tmp_path / "other", SCHEMA, record_key="id", ordering="ts", buckets=2)
+    known = {"table": table, "other": other, "mainstem": mainstem}
+    exec(programs(section), known)
+    found = other.scan(columns=SCHEMA.names).to_arrow().sort_by("id")
+    meant = table.scan(columns=SCHEMA.names, filter=pc.field("fare") > 20).to_arrow().sort_by("id")
+    assert found["id"].equals(meant["id"])
+    if section == "DuckDB":
+        assert known["con"].sql("select count(*) from oslo").fetchall() == [(50,)]
