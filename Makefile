@@ -104,7 +104,7 @@ ui: ## the page of mainstem ui in Chromium, which is installed if there is none;
 	@$(ENVIRONMENT) install ui
 	@$(ENVIRONMENT) run ui -- -m pytest tests/browser -q $(ARGS)
 
-engines: ## Ray, Daft and Dask read and write tables, workers are killed; two minutes
+engines: ## Ray, Daft, Dask, dbt and Dagster read and write tables, workers are killed; two minutes
 	@$(ENVIRONMENT) install engines
 	@$(ENVIRONMENT) run engines -- -m pytest tests/engines -q $(ARGS)
 
@@ -140,6 +140,7 @@ interop-matrix: setup-dev ## every cell of the interop matrix, resumed where it 
 
 support: ## docs/support.md, made of the tests that pass; an hour
 	@$(MAKE) --no-print-directory test ARGS="--support-report docs/support.json"
+	@$(MAKE) --no-print-directory engines ARGS="--support-report docs/support.json"
 	@$(MAKE) --no-print-directory versions ARGS="--support-report docs/support.json"
 	@$(MAKE) --no-print-directory interop ARGS="--support-report docs/support.json"
 	@$(MAKE) --no-print-directory stores ARGS="--support-report docs/support.json"

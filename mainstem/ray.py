@@ -85,7 +85,8 @@ def write(
         return sink.outcome
     try:
         dataset.write_datasink(sink, **options)
-    except Exception as error:
+    except BaseException as error:
+        sink.abort()  # Ray does not tell the sink of an interrupt
         found = _ours(error)
         if found is None or found is error:
             raise
@@ -215,7 +216,8 @@ class MainstemDatasink(Datasink[bytes]):
     def on_write_start(self, schema: Any = None) -> None:
         """Open the transaction, or widen its schema by the columns of ``schema``."""
         arrow = schema if isinstance(schema, pa.Schema) else None
-        self._task = self._own.widen(arrow) if self._own.begun else self._own.begin(arrow)
+        job = self._own
+        self._task = job.widen(arrow) if job.begun and job.guard is not None else job.begin(arrow)
 
     def write(self, blocks: Iterable[Any], ctx: Any) -> bytes:
         """Write the blocks of one task."""
@@ -228,6 +230,10 @@ class MainstemDatasink(Datasink[bytes]):
 
     def on_write_failed(self, error: Exception) -> None:
         """Abort."""
+        self.abort()
+
+    def abort(self) -> None:
+        """Nothing of the write becomes visible."""
         self._own.abort()
 
 

@@ -148,8 +148,8 @@ class WriteJob:
     def begin(self, schema: pa.Schema | None = None) -> WriteTask:
         """Open the transaction. ``schema``: columns of the rows, as far as it is known; those that the table
         lacks are added. Types of columns that are there stay: values are cast where nothing is lost."""
-        if self._txn is not None:
-            raise Invalid("this job has begun already: make a new one for each write", table=self.table.path)
+        if self._txn is not None or self.outcome is not None:
+            raise self._used()
         txn = self._txn = self.table.begin(self.operation, guard=self.guard)
         if txn.already_committed:
             self.outcome = txn.commit()
@@ -161,6 +161,8 @@ class WriteJob:
         txn = self._txn
         assert txn is not None, "begin comes first"
         if self.outcome is not None:
+            if self.outcome.status != ALREADY_COMMITTED:
+                raise self._used()
             return WriteTask(None)
         try:
             if schema is not None:
@@ -171,15 +173,20 @@ class WriteJob:
             txn.abort()
             raise
 
+    def _used(self) -> Invalid:
+        return Invalid(
+            "this job, or sink, was used before: make a new one for each write", table=self.table.path
+        )
+
     @property
     def begun(self) -> bool:
-        """Whether ``begin`` was called."""
-        return self._txn is not None
+        """Whether ``begin`` was called, or the job has ended without it."""
+        return self._txn is not None or self.outcome is not None
 
     def commit(self, results: Sequence[bytes]) -> Outcome:
         """Publish what these attempts wrote, one of each task. Without rows nothing is published, but by
         ``insert_overwrite_table``."""
-        if self.outcome is not None and self.outcome.status == ALREADY_COMMITTED:
+        if self.outcome is not None:
             return self.outcome
         if self._txn is None:
             if self.operation != INSERT_OVERWRITE_TABLE:

@@ -17,6 +17,7 @@ import pytest
 
 import mainstem
 from mainstem.engines.pinned import ReadTask
+from mainstem.errors import Invalid
 from tests.engines.conftest import SCHEMA, rows
 
 
@@ -37,6 +38,19 @@ def test_columns_and_expressions_reach_the_files(on_ray, table) -> None:
     frame = mr.read(table)
     assert frame.count() == 100 and frame.filter(expr=col("fare") >= 40.0).count() == 20
     assert {row["id"] for row in frame.filter(lambda row: row["fare"] > 49).take_all()} == {"k99"}
+
+
+def test_a_sink_serves_one_write(on_ray, table) -> None:
+    import mainstem.ray as mr
+
+    for guard in (None, mainstem.StreamGuard("once", 1)):
+        sink = mr.MainstemDatasink(table, guard=guard)
+        frame = on_ray.data.from_arrow(rows(range(5)))
+        frame.write_datasink(sink)
+        assert sink.outcome.rows == 5
+        with pytest.raises(Invalid, match="make a new one for each write"):
+            frame.write_datasink(sink)
+    assert len(table.timeline()) == 2 and table.scan().count_rows() == 5
 
 
 @pytest.mark.nothing_lost
