@@ -5,7 +5,7 @@
 # up to date is left alone, so nothing here needs the network twice.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo demo-cluster memory nbcc-sql collision test deep versions again servers stores stores-suites interop ui interop-matrix support benchmark benchmark-full sim sim-reach chaos chaos-store crash fuzz fuzz-filters lint docs dist clean
+.PHONY: help setup setup-dev demo demo-cluster memory nbcc-sql collision test deep versions again servers stores stores-suites interop ui engines interop-matrix support benchmark benchmark-full sim sim-reach chaos chaos-store crash fuzz fuzz-filters lint docs dist clean
 
 ifndef PYTHON
 PYTHON := $(firstword $(shell for p in python3 python3.11 python3.12 python3.13 python3.14 python; do \
@@ -57,8 +57,8 @@ KILLS := tests/chaos/test_flink_kills.py
 # four, `make deep` all.
 DEEP := tests/sim tests/crash tests/fuzz tests/model
 DEEP_SAMPLE ?= 1/6
-# They need a browser: `make ui`.
-OTHERS := tests --ignore=tests/interop --ignore=tests/stores --ignore=tests/browser $(ALONE:%=--ignore=%) $(DEEP:%=--ignore=%)
+# They need a browser, or engines of their own: `make ui`, `make engines`.
+OTHERS := tests --ignore=tests/interop --ignore=tests/stores --ignore=tests/browser --ignore=tests/engines $(ALONE:%=--ignore=%) $(DEEP:%=--ignore=%)
 TWO := -n 2 --dist loadfile
 
 # Suites whose tables may lie on any store. A sample is one test in so many, the same ones every time.
@@ -83,7 +83,7 @@ INTEROP_SAMPLE ?= 1/1
 KILLS_SAMPLE ?= 1/1
 
 # Left out: what no version can change (models, simulation, processes) and most of the slow tests.
-VERSIONED := tests --ignore=tests/interop --ignore=tests/stores --ignore=tests/browser --ignore=tests/chaos --ignore=tests/model --ignore=tests/sim \
+VERSIONED := tests --ignore=tests/interop --ignore=tests/stores --ignore=tests/browser --ignore=tests/engines --ignore=tests/chaos --ignore=tests/model --ignore=tests/sim \
 	--ignore=tests/multiprocess -m "versions or not slow" $(TWO) -q
 # Where .venv has Flink, it has the oldest Spark and pyarrow too (scripts/environment.py), and `make test` runs
 # with them. Python 3.13 and newer have no Flink, .venv has the newest of all there, and the oldest are run here.
@@ -104,9 +104,13 @@ ui: ## the page of mainstem ui in Chromium, which is installed if there is none;
 	@$(ENVIRONMENT) install ui
 	@$(ENVIRONMENT) run ui -- -m pytest tests/browser -q $(ARGS)
 
+engines: ## Ray, Daft, Dask, dbt and Dagster read and write tables, workers are killed; two minutes
+	@$(ENVIRONMENT) install engines
+	@$(ENVIRONMENT) run engines -- -m pytest tests/engines -q $(ARGS)
+
 # Tests that failed, once more, each alone: .ci/run names them. PART is the target of which they are.
 again:
-	@failed=0; for group in $(if $(filter versions,$(PART)),newest $(OLDEST),$(if $(filter ui,$(PART)),ui,dev)); do \
+	@failed=0; for group in $(if $(filter versions,$(PART)),newest $(OLDEST),$(if $(filter ui engines,$(PART)),$(PART),dev)); do \
 	$(ENVIRONMENT) run $$group -- -m pytest -q $(ARGS) || failed=1; done; exit $$failed
 
 SERVER_SAMPLE ?= 1/24
@@ -136,6 +140,7 @@ interop-matrix: setup-dev ## every cell of the interop matrix, resumed where it 
 
 support: ## docs/support.md, made of the tests that pass; an hour
 	@$(MAKE) --no-print-directory test ARGS="--support-report docs/support.json"
+	@$(MAKE) --no-print-directory engines ARGS="--support-report docs/support.json"
 	@$(MAKE) --no-print-directory versions ARGS="--support-report docs/support.json"
 	@$(MAKE) --no-print-directory interop ARGS="--support-report docs/support.json"
 	@$(MAKE) --no-print-directory stores ARGS="--support-report docs/support.json"

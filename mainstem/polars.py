@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mainstem.engines.pushed import TURNED, compared
 from mainstem.errors import Invalid
 
 if TYPE_CHECKING:
@@ -28,17 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["scan", "sink"]
 
-_COMPARED: Mapping[str, Callable[[pc.Expression, Any], pc.Expression]] = {
-    "Eq": lambda field, value: field == value,
-    "NotEq": lambda field, value: field != value,
-    "Lt": lambda field, value: field < value,
-    "LtEq": lambda field, value: field <= value,
-    "Gt": lambda field, value: field > value,
-    "GtEq": lambda field, value: field >= value,
-}
-_TURNED = {"Eq": "Eq", "NotEq": "NotEq", "Lt": "Gt", "LtEq": "GtEq", "Gt": "Lt", "GtEq": "LtEq"}
-#: for Polars NaN is greater than all numbers, for Arrow it is not
-_OF_NAN = ("Gt", "GtEq")
 _EPOCH = datetime.date(1970, 1, 1)
 
 
@@ -153,34 +143,13 @@ def _function(part: Any, schema: pa.Schema) -> pc.Expression | None:
 
 
 def _comparison(op: str, left: Any, right: Any, schema: pa.Schema) -> pc.Expression | None:
-    if op not in _COMPARED:
+    if op not in TURNED:
         return None
     if _column(left, schema) is None:
-        op, left, right = _TURNED[op], right, left
+        op, left, right = TURNED[op], right, left
     column = _column(left, schema)
     known, value = _literal(right)
-    if column is None or not known:
-        return None
-    kind = schema.field(column).type
-    if pa.types.is_floating(kind) and (op in _OF_NAN or value != value):
-        return None
-    if pa.types.is_float32(kind) or pa.types.is_float16(kind):
-        return None  # 0.1 is rounded as the column is for Polars, and the column widened for Arrow
-    if not _comparable(value, kind):
-        return None
-    return _COMPARED[op](pc.field(column), value)
-
-
-def _comparable(value: Any, kind: pa.DataType) -> bool:
-    if isinstance(value, bool):
-        return pa.types.is_boolean(kind)
-    if isinstance(value, int):
-        return pa.types.is_integer(kind) or pa.types.is_floating(kind)
-    if isinstance(value, float):
-        return pa.types.is_floating(kind)
-    if isinstance(value, str):
-        return pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    return isinstance(value, datetime.date) and pa.types.is_date32(kind)
+    return None if column is None or not known else compared(op, column, value, schema)
 
 
 def _column(tree: Any, schema: pa.Schema) -> str | None:

@@ -131,6 +131,21 @@ GROUPS = {
         java=False,
         note="the page's tests in a browser",
     ),
+    "engines": Group(
+        ".venv-engines",
+        ("ray", "daft", "dask", "ui"),
+        (
+            "distributed",
+            "dagster>=1.13",
+            "dbt-core<1.11",  # newer ones fetch a parser from another host when they are installed
+            "dbt-duckdb<1.11",
+            "pytest>=8",
+            "pytest-timeout>=2.3",
+            "hypothesis==6.170.15",
+        ),
+        java=False,
+        note="Ray, Daft, Dask, dbt and Dagster",
+    ),
     # Peers of the collision, each alone: their needs exclude one another.
     "delta": Group(".venv-delta", (), ("deltalake>=1.0", "pyarrow>=16", "numpy"), note="delta-rs"),
     "iceberg": Group(".venv-iceberg", (), ("pyiceberg[pyarrow,sql-sqlite]>=0.9", "numpy"), note="pyiceberg"),

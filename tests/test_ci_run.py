@@ -16,7 +16,9 @@ ROOT = Path(__file__).resolve().parents[1]
 MAKE = """#!/usr/bin/env bash
 echo "$@" >>"$CALLS"
 notes=${!#}; notes=${notes#ARGS=--outcomes }
-case "$2" in test | ui | versions | stores | interop) mkdir -p "$notes"; touch "$notes/ended-1" ;; esac
+case "$2" in
+test | ui | engines | versions | stores | interop) mkdir -p "$notes"; touch "$notes/ended-1" ;;
+esac
 case "$2" in
 stores) touch "$notes/ended-"{2,3,4} ;;
 test) touch "$notes/ended-"{2,3,4,5,6}; eval "$FAILS" ;;
@@ -26,7 +28,7 @@ lint) [ -z "${LINT:-}" ] ;;
 docs) [ -z "${DOCS:-}" ] ;;
 esac
 """
-PARTS = ["lint", "docs", "test", "ui", "versions", "stores", "interop", "chaos"]
+PARTS = ["lint", "docs", "test", "ui", "engines", "versions", "stores", "interop", "chaos"]
 ONE = 'echo one >>"$notes/again"; exit 2'
 
 

@@ -36,7 +36,8 @@ FLOORS = (
     ("iceberg",),
     ("catalogs",),
     ("api",),
-    ("spark", "flink", "ingestion", "aio", "polars", "ui"),
+    ("engines",),
+    ("spark", "flink", "ingestion", "aio", "polars", "ui", "ray", "daft", "dask", "dbt", "dagster"),
     ("cli",),
     ("__main__",),
 )

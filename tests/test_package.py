@@ -142,6 +142,7 @@ def test_every_module_is_imported_or_names_an_extra(bare: Path, tmp_path: Path) 
     )
     missed = json.loads(_said(bare, "-I", "-c", program, at=tmp_path))
     rooms = {"pyspark": "mainstem.spark.", "pyflink": "mainstem.flink.", "pandas": "mainstem.flink."}
+    rooms |= {engine: f"mainstem.{engine}" for engine in ("ray", "daft", "dask", "dbt", "dagster")}
     strange = {
         module: name
         for module, name in missed.items()
