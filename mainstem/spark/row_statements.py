@@ -37,7 +37,6 @@ from mainstem.options.engines import MERGE_PARTIAL
 from mainstem.options.reading import AS_OF_COMPLETION
 from mainstem.readers.planning.table_state import TableState
 from mainstem.spark.index_sql import is_own
-from mainstem.spark.index_syntax import tokens
 from mainstem.spark.options import COLUMNS, FILTER, WriteOptions
 from mainstem.spark.pushed_down import items, needs, nodes, quoted, stand_in
 from mainstem.spark.row_actions import ACTION, Action, RowActions
@@ -54,7 +53,7 @@ from mainstem.spark.row_syntax import (
 )
 from mainstem.spark.session_options import session_options
 from mainstem.spark.sink import write_statement
-from mainstem.spark.stored_values import Storing
+from mainstem.spark.stored_values import Storing, texts_of
 from mainstem.spark.types import spark_schema
 from mainstem.writers.outcome import Outcome
 from mainstem.writers.write_spec import DELETE_ROWS, MERGE_ROWS
@@ -407,7 +406,7 @@ class _Plan:
         from pyspark.sql import functions as F
 
         values = {
-            (number, name): self._stored(query, _VALUE.format(n), name, given.text)
+            (number, name): self._stored(query, _VALUE.format(n), name)
             for n, (number, name, given) in enumerate(self._values())
         }
         rows = query.where(F.col(_CLAUSE).isNotNull())
@@ -500,16 +499,22 @@ class _Plan:
             if name in given:
                 yield Action.MOVES, ~self._old(name).eqNullSafe(given[name])
 
-    def _stored(self, query: DataFrame, value: str, name: str, text: str) -> Column:
+    def _stored(self, query: DataFrame, value: str, name: str) -> Column:
         """A value as Spark would store it in this column (``spark.sql.storeAssignmentPolicy``)."""
         from pyspark.sql import functions as F
 
         found, wanted = query.schema[value].dataType, self.schema[name].dataType
-        literal = len(known := list(tokens(text))) == 1 and known[0].kind == "text" and found != wanted
-        if literal:
-            tried = self.spark.sql(f"SELECT try_cast({text} AS {wanted.simpleString()}) IS NOT NULL")
-            literal = tried.collect()[0][0]
+        literal = found.typeName() == "string" and found != wanted and self._fits(query, value, wanted)
         return self._storing(F.col(value), found, wanted, name, literal=literal)
+
+    def _fits(self, query: DataFrame, value: str, wanted: DataType) -> bool:
+        """Whether a value is a text in the statement that is one of this type."""
+        texts = texts_of(query, value)
+        if not texts:
+            return False
+        named = {f"t{number}": text for number, text in enumerate(texts)}
+        cast = " AND ".join(f"try_cast(:{one} AS {wanted.simpleString()}) IS NOT NULL" for one in named)
+        return bool(self.spark.sql(f"SELECT {cast}", args=named).collect()[0][0])
 
     @property
     def _storing(self) -> Storing:
