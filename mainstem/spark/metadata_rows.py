@@ -108,7 +108,7 @@ def _read(
 
 
 def records(content: Content, rows: pa.Table) -> pa.Table:
-    """Flat rows (``flat_rows.SCHEMAS``) as records of ``SCHEMA``; of ``files``, all names of a key at once."""
+    """Flat rows (``flat_rows.SCHEMAS``) as records of ``SCHEMA``; all names of a key of ``files`` at once."""
     rows = rows.combine_chunks()
     key, kind, payload = _SHAPES[content](rows)
     payload = payload.cast(_COLUMNS[content])
