@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import time
@@ -73,7 +74,7 @@ def _table(folder: Path, rows: int) -> None:
 
 
 def main(folder: Path) -> None:
-    """Reads in turns; prints (seconds, processor seconds) of the quickest turn of each."""
+    """Reads in turns; prints (seconds, processor seconds) of each, the median of the turns."""
     from benchmarks.merge_peer import processor_seconds, session
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -97,7 +98,8 @@ def main(folder: Path) -> None:
             ask().write.format("noop").mode("overwrite").save()
             times[name].append((time.perf_counter() - began, processor_seconds() - before))
     print(times, file=sys.stderr)
-    print(json.dumps({name: list(map(min, zip(*of[1:], strict=True))) for name, of in times.items()}))
+    found = {name: list(map(statistics.median, zip(*of[1:], strict=True))) for name, of in times.items()}
+    print(json.dumps(found))
     spark.stop()
 
 

@@ -25,6 +25,7 @@ from mainstem.spark.index_sql import is_view
 from mainstem.spark.index_syntax import tokens
 from mainstem.spark.options import COLUMNS, FILTER, ReadOptions
 from mainstem.spark.pushed_down import Needs, items, needs, quoted, stand_in, widened
+from mainstem.spark.reads_in_tasks import read_in_tasks
 from mainstem.spark.session_options import session_options
 from mainstem.spark.source_readers import schema_of
 from mainstem.spark.types import spark_schema
@@ -223,7 +224,12 @@ class _Read:
             options[COLUMNS] = ",".join(columns)
         if wanted is not None and wanted.filter:
             options[FILTER] = wanted.filter
-        read = spark.read.format("mainstem").options(**options).load(self.path)
+        read = None
+        if wanted is not None:
+            parsed = ReadOptions.parse({**options, "path": self.path}, below=session_options(spark))
+            read = read_in_tasks(spark, parsed)
+        if read is None:
+            read = spark.read.format("mainstem").options(**options).load(self.path)
         return widened(read, self.schema) if COLUMNS in options else read
 
     def _narrowest(self) -> str:

@@ -37,8 +37,9 @@ from mainstem.options.engines import MERGE_PARTIAL
 from mainstem.options.reading import AS_OF_COMPLETION
 from mainstem.readers.planning.table_state import TableState
 from mainstem.spark.index_sql import is_own
-from mainstem.spark.options import COLUMNS, FILTER, WriteOptions
+from mainstem.spark.options import COLUMNS, FILTER, ReadOptions, WriteOptions
 from mainstem.spark.pushed_down import items, needs, nodes, quoted, stand_in, widened
+from mainstem.spark.reads_in_tasks import read_in_tasks
 from mainstem.spark.row_actions import ACTION, Action, RowActions
 from mainstem.spark.row_syntax import (
     BY_SOURCE,
@@ -295,7 +296,12 @@ class _Plan:
         if wanted.filter:
             options[FILTER] = wanted.filter
         given = {str(name): str(value) for name, value in properties.items()}
-        read = self.spark.read.format("mainstem").options(**given, **options).load(self.table.path)
+        parsed = ReadOptions.parse(
+            {**given, **options, "path": self.table.path}, below=session_options(self.spark)
+        )
+        read = read_in_tasks(self.spark, parsed)
+        if read is None:
+            read = self.spark.read.format("mainstem").options(**given, **options).load(self.table.path)
         return self._shaped(text, view, widened(read, schema), arguments)
 
     def _is_upsert(self, query: DataFrame) -> bool:
