@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from benchmarks import FOLDER, Missing, Row, data, java_hudi, row, work_folder
+from benchmarks.merge_peer import STATEMENTS
 
 ROWS, MERGED, TURNS = 5_000_000, 100_000, 3
 PEER = FOLDER / "merge_peer.py"
@@ -31,24 +32,44 @@ def run(reduced: bool) -> list[Row]:
     try:
         parts = range(0, rows, 500_000)
         _write(folder / "rows", [data.rows(np.arange(n, min(n + 500_000, rows))) for n in parts])
-        for turn in range(TURNS + 1):
+        for turn in range(len(STATEMENTS) * (TURNS + 1)):
             old = random.choice(rows, merged * 9 // 10, replace=False)
             new = np.arange(merged // 10) + rows + turn * merged
             _write(folder / f"merged-{turn}", [data.rows(np.concatenate([old, new]), version=turn + 1)])
         found = {name: _measured(name, folder, rows, merged) for name in ("ours", "delta", "hudi")}
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    work = f"MERGE of {merged:,} rows into {rows:,} in Spark SQL"
-    ours = found["ours"]
-    assert ours is not None
     against = {"delta": ("Delta 3.3 MERGE", 2), "hudi": ("Java Hudi MERGE", 5)}
+    work = f"MERGE of {merged:,} rows into {rows:,} in Spark SQL"
     return [
-        row(work, merged / ours[0], "rows/s", against=name,
-            baseline=merged / peer[0] if peer else None, target=None if reduced else target,
-            note=f"processor time {ours[1]:.1f} s against {peer[1]:.1f} s" if peer else "not installed")
+        _compared(f"{work}, {what}", merged, kind, name, found[key], found["ours"],
+                  None if reduced else target)
+        for kind, what in (("whole", "whole rows"), ("added", "adding to the older row"))
         for key, (name, target) in against.items()
-        for peer in [found[key]]
     ]  # fmt: skip
+
+
+_Times = dict[str, dict[str, list[float]]]
+
+
+def _compared(
+    work: str, merged: int, kind: str, name: str, peer: _Times | None, ours: _Times | None,
+    target: float | None,
+) -> Row:  # fmt: skip
+    assert ours is not None
+    seconds, processor = _least(ours[kind])
+    if peer is None or not peer[kind]["seconds"][1:]:
+        why = "not installed" if peer is None else "refused"
+        return row(work, merged / seconds, "rows/s", against=name, note=why)
+    theirs = _least(peer[kind])
+    note = f"processor time {processor:.1f} s against {theirs[1]:.1f} s"
+    return row(work, merged / seconds, "rows/s", against=name, baseline=merged / theirs[0], target=target,
+               note=note)  # fmt: skip
+
+
+def _least(times: dict[str, list[float]]) -> tuple[float, float]:
+    """(by the clock, of all processors) without the first, of a JVM that is cold."""
+    return min(times["seconds"][1:]), min(times["processor"][1:])
 
 
 def _write(folder: Path, tables: list) -> None:
@@ -57,8 +78,8 @@ def _write(folder: Path, tables: list) -> None:
         pq.write_table(table, folder / f"{number}.parquet")
 
 
-def _measured(name: str, folder: Path, rows: int, merged: int) -> tuple[float, float] | None:
-    """The least seconds of a MERGE, by the clock and of all processors; None where the peer is missing."""
+def _measured(name: str, folder: Path, rows: int, merged: int) -> _Times | None:
+    """Seconds of each MERGE, by the clock and of all processors; None where the peer is missing."""
     python = sys.executable if name == "ours" else str(java_hudi.python())
     if name != "ours" and not java_hudi.is_available():
         return None
@@ -69,7 +90,9 @@ def _measured(name: str, folder: Path, rows: int, merged: int) -> tuple[float, f
     if done.returncode:
         raise Missing(f"{name}: {(done.stderr.strip().splitlines() or ['no output'])[-1][:300]}")
     found = json.loads(done.stdout.strip().splitlines()[-1])
-    expected = rows + (TURNS + 1) * (merged // 10)
+    merges = sum(len(times["seconds"]) for times in found["found"].values())
+    expected = rows + merges * (merged // 10)
     if found["rows"] != expected:
         raise AssertionError(f"{name}: {found['rows']} rows, expected {expected}")
-    return min(found["seconds"][1:]), min(found["processor"][1:])
+    print(f"{name}: {found} {done.stderr.strip()[-300:]}", file=sys.stderr)
+    return dict(found["found"])

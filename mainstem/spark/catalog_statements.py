@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from mainstem.api.job_table import contradiction, open_or_create
+from mainstem.api.purging import purge
 from mainstem.api.table import Table
 from mainstem.errors import Invalid, Unsupported
 from mainstem.options.catalogs import HIVE_SYNC, METASTORE_URIS, SYNC_OPTIONS
@@ -24,6 +25,7 @@ from mainstem.spark import hive_session
 from mainstem.spark.index_sql import catalogued
 from mainstem.spark.options import WriteOptions
 from mainstem.spark.pushed_down import items, quoted
+from mainstem.spark.session_options import location_in
 from mainstem.spark.table_statements import column_text, literal, table_options
 from mainstem.spark.types import arrow_schema, local_frame, spark_schema
 
@@ -325,13 +327,10 @@ def _not_moved(named: Named, plan: Any, text: str) -> _Answer:
 
 
 def _dropped(named: Named, plan: Any, text: str) -> _Answer:
-    if plan.purge():
-        raise Unsupported(
-            "DROP TABLE ... PURGE would delete files below other writers: DROP TABLE removes the name; delete"
-            " the folder when nobody uses it",
-            table=named.table.path,
-        )
+    """DROP TABLE removes the name; PURGE then deletes the table, too."""
     named.spark.sql(text)
+    if plan.purge():
+        purge(location_in(named.spark, named.table.path))
     return _NOTHING
 
 

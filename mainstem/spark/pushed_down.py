@@ -64,6 +64,20 @@ def needs(query: DataFrame, table: DataFrame) -> Needs:
     return Needs(tuple(name for name in table.columns if name in wanted & names), filter)
 
 
+def widened(read: DataFrame, schema: StructType) -> DataFrame:
+    """All of the table's columns; those that were not read are null, and nobody looks at them."""
+    from pyspark.sql import functions as F
+
+    there = set(read.columns)
+    nothing = F.lit(None)
+    return read.select(
+        *(
+            F.col(quoted(f.name)) if f.name in there else nothing.cast(f.dataType).alias(f.name)
+            for f in schema
+        )
+    )
+
+
 def _used(plan: Any, output: dict[int, str]) -> set[str]:
     found: set[str] = set()
     for node, _ in nodes(plan, None):

@@ -4,6 +4,9 @@ Spark refuses mainstem.`/path` in a query, gives a Python source nothing of a ca
 has no time travel for it, and no table functions but those of the JVM. So each such relation, whose place in
 the text Spark's own parser tells, is replaced by a temporary view of what it means. The views exist while
 Spark analyses the statement. A temporary view of this source is left alone.
+
+A query is analysed on stand-ins first, which tells the columns and rows of each table that it needs
+(``pushed_down``): Spark asks a Python source for all.
 """
 
 from __future__ import annotations
@@ -14,17 +17,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from mainstem.errors import Invalid
 from mainstem.options.reading import AS_OF, AS_OF_COMPLETION
 from mainstem.spark.index_sql import is_view
 from mainstem.spark.index_syntax import tokens
-from mainstem.spark.options import ReadOptions
-from mainstem.spark.pushed_down import items, quoted
+from mainstem.spark.options import COLUMNS, FILTER, ReadOptions
+from mainstem.spark.pushed_down import Needs, items, needs, quoted, stand_in, widened
+from mainstem.spark.reads_in_tasks import read_in_tasks
 from mainstem.spark.session_options import session_options
 from mainstem.spark.source_readers import schema_of
+from mainstem.spark.types import spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 TablePath = Callable[[Sequence[str]], str | None]
 """The base path of a table of this source by the parts of its name; None for others"""
@@ -148,20 +156,87 @@ def replaced(
 
     ``moment``: the completion time as of which a table at a path is read; without it the newest rows are.
     """
-    views: list[str] = []
+    views: dict[str, DataFrame | _Read] = {}
     try:
         for relation in reversed(relations_in(plan, text)):
-            frame = _frame(spark, relation, text, table_path, functions, arguments, moment)
-            if frame is None:
+            found = _frame(spark, relation, text, table_path, functions, arguments, moment)
+            if found is None:
                 continue
-            views.append(f"mainstem_view_{uuid.uuid4().hex}")
-            frame.createOrReplaceTempView(views[-1])
+            name = f"mainstem_view_{uuid.uuid4().hex}"
+            views[name] = found
             alias = "" if relation.aliased or relation.function else f" AS {quoted(relation.parts[-1])}"
-            text = f"{text[: relation.start]}{quoted(views[-1])}{alias}{text[relation.end :]}"
+            text = f"{text[: relation.start]}{quoted(name)}{alias}{text[relation.end :]}"
+        frames = _narrowed(spark, plan, text, views, arguments)
+        for name, frame in frames.items():
+            frame.createOrReplaceTempView(name)
         yield text
     finally:
-        for view in views:
-            spark.catalog.dropTempView(view)
+        for name in views:
+            spark.catalog.dropTempView(name)
+
+
+# Statements that only ask: carried out on stand-ins, anything else might change something.
+_QUERIES = (
+    "Project", "Filter", "Aggregate", "Sort", "GlobalLimit", "LocalLimit", "Offset", "Distinct", "Join",
+    "Union", "Except", "Intersect", "UnresolvedHaving", "WithWindowDefinition", "SubqueryAlias",
+)  # fmt: skip
+
+
+def _narrowed(
+    spark: SparkSession,
+    plan: Any,
+    text: str,
+    views: Mapping[str, DataFrame | _Read],
+    arguments: Mapping[str, Any],
+) -> dict[str, DataFrame]:
+    """The views' frames; of a query they read the columns and rows that it needs."""
+    from pyspark.errors import PySparkException
+
+    reads = {name: view for name, view in views.items() if isinstance(view, _Read)}
+    made = {name: view for name, view in views.items() if not isinstance(view, _Read)}
+    query = plan.children().apply(0) if plan.nodeName() == _CTES else plan
+    if reads and query.nodeName() in _QUERIES:
+        guesses = {name: stand_in(spark, read.schema) for name, read in reads.items()}
+        for name, frame in {**made, **guesses}.items():
+            frame.createOrReplaceTempView(name)
+        try:
+            asked = spark.sql(text, **arguments)
+            wanted = {name: needs(asked, guess) for name, guess in guesses.items()}
+        except PySparkException:
+            wanted = {}  # Spark says what is wrong when it sees the tables
+        return {**made, **{name: read.shown(spark, wanted.get(name)) for name, read in reads.items()}}
+    return {**made, **{name: read.shown(spark, None) for name, read in reads.items()}}
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A table that a statement reads: its path, options, and all of its columns."""
+
+    path: str
+    options: Mapping[str, str]
+    schema: StructType
+
+    def shown(self, spark: SparkSession, wanted: Needs | None) -> DataFrame:
+        """The table's columns; those that are not needed are null."""
+        options = dict(self.options)
+        columns = () if wanted is None else wanted.columns or (self._narrowest(),)
+        if columns and not any("," in name for name in columns):
+            options[COLUMNS] = ",".join(columns)
+        if wanted is not None and wanted.filter:
+            options[FILTER] = wanted.filter
+        read = None
+        if wanted is not None:
+            parsed = ReadOptions.parse({**options, "path": self.path}, below=session_options(spark))
+            read = read_in_tasks(spark, parsed)
+        if read is None:
+            read = spark.read.format("mainstem").options(**options).load(self.path)
+        return widened(read, self.schema) if COLUMNS in options else read
+
+    def _narrowest(self) -> str:
+        """A column to count rows by."""
+        small = ("boolean", "byte", "short", "integer", "date", "long", "float", "double", "timestamp")
+        found = {field.dataType.typeName(): field.name for field in self.schema.fields}
+        return next((found[kind] for kind in small if kind in found), self.schema.names[0])
 
 
 def _frame(
@@ -172,7 +247,7 @@ def _frame(
     functions: Mapping[str, Function],
     arguments: Mapping[str, Any],
     moment: Callable[[str], str | None] | None,
-) -> DataFrame | None:
+) -> DataFrame | _Read | None:
     if relation.function:
         made = functions.get(relation.parts[-1].lower()) if len(relation.parts) == 1 else None
         if made is None:
@@ -185,16 +260,25 @@ def _frame(
     if path is None:
         return None
     if relation.as_of:
-        return shown(spark, path, {AS_OF: _time(spark, relation, arguments)})
+        return _read(spark, path, {AS_OF: _time(spark, relation, arguments)})
     if moment is not None and (completion := moment(path)) is not None:
-        return shown(spark, path, {AS_OF_COMPLETION: completion})
-    return shown(spark, path, {})
+        return _read(spark, path, {AS_OF_COMPLETION: completion})
+    return _read(spark, path, {})
+
+
+def _read(spark: SparkSession, path: str, options: Mapping[str, str]) -> _Read:
+    return _Read(path, options, spark_schema(_checked(spark, path, options)))
+
+
+def _checked(spark: SparkSession, path: str, options: Mapping[str, str]) -> pa.Schema:
+    """The columns. Options are looked at here first: an error of Spark's planner buries the sentence in a
+    traceback."""
+    return schema_of(ReadOptions.parse({**options, "path": path}, below=session_options(spark)))
 
 
 def shown(spark: SparkSession, path: str, options: Mapping[str, str]) -> DataFrame:
-    """A read of the table. Options are looked at here first: an error of Spark's planner buries the sentence
-    in a traceback."""
-    schema_of(ReadOptions.parse({**options, "path": path}, below=session_options(spark)))
+    """A read of the table."""
+    _checked(spark, path, options)
     return spark.read.format("mainstem").options(**options).load(path)
 
 

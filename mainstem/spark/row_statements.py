@@ -37,13 +37,14 @@ from mainstem.options.engines import MERGE_PARTIAL
 from mainstem.options.reading import AS_OF_COMPLETION
 from mainstem.readers.planning.table_state import TableState
 from mainstem.spark.index_sql import is_own
-from mainstem.spark.index_syntax import tokens
-from mainstem.spark.options import COLUMNS, FILTER, WriteOptions
-from mainstem.spark.pushed_down import items, needs, nodes, quoted, stand_in
+from mainstem.spark.options import COLUMNS, FILTER, ReadOptions, WriteOptions
+from mainstem.spark.pushed_down import items, needs, nodes, quoted, stand_in, widened
+from mainstem.spark.reads_in_tasks import read_in_tasks
 from mainstem.spark.row_actions import ACTION, Action, RowActions
 from mainstem.spark.row_syntax import (
     BY_SOURCE,
     DELETE,
+    INSERT,
     MATCHED,
     MERGE,
     NOT_MATCHED,
@@ -54,7 +55,7 @@ from mainstem.spark.row_syntax import (
 )
 from mainstem.spark.session_options import session_options
 from mainstem.spark.sink import write_statement
-from mainstem.spark.stored_values import Storing
+from mainstem.spark.stored_values import Storing, texts_of
 from mainstem.spark.types import spark_schema
 from mainstem.writers.outcome import Outcome
 from mainstem.writers.write_spec import DELETE_ROWS, MERGE_ROWS
@@ -279,7 +280,10 @@ class _Plan:
         guess = stand_in(self.spark, schema)
         moment = self.moment
         with _viewed(self.spark, view, guess):
-            acted = self._acted(self.spark.sql(text, **arguments))
+            query = self.spark.sql(text, **arguments)
+            if self._is_upsert(query):
+                return self._upserted(arguments)
+            acted = self._acted(query)
             if plain and not self._is_sent(acted):
                 text = self._query(False, view)[0]
                 acted = self._acted(self.spark.sql(text, **arguments))
@@ -292,8 +296,47 @@ class _Plan:
         if wanted.filter:
             options[FILTER] = wanted.filter
         given = {str(name): str(value) for name, value in properties.items()}
-        read = self.spark.read.format("mainstem").options(**given, **options).load(self.table.path)
-        return self._shaped(text, view, _widened(read, schema), arguments)
+        parsed = ReadOptions.parse(
+            {**given, **options, "path": self.table.path}, below=session_options(self.spark)
+        )
+        read = read_in_tasks(self.spark, parsed)
+        if read is None:
+            read = self.spark.read.format("mainstem").options(**given, **options).load(self.table.path)
+        return self._shaped(text, view, widened(read, schema), arguments)
+
+    def _is_upsert(self, query: DataFrame) -> bool:
+        """Whether a MERGE does the same to a row whether or not the table has its key: UPDATE and INSERT of
+        the same values for all columns, matched by the whole key. Then nothing of the table is read.
+        """
+        kinds = [(clause.kind, clause.action, clause.condition) for clause, _ in self.clauses]
+        if sorted(kinds) != [(MATCHED, UPDATE, ""), (NOT_MATCHED, INSERT, "")]:
+            return False
+        if self.rules.partial == IGNORE_DEFAULTS or self._may_collide(query):
+            return False
+        parser = self.spark._jsparkSession.sessionState().sqlParser()
+        equal = self._equalities(parser.parseExpression(self.statement.condition)) or {}
+        floats = any(self.schema[name].dataType.typeName() in ("float", "double") for name in self.key)
+        if floats or not set(self.key) <= set(equal):
+            return False  # 0.0 equals -0.0 and is another key
+        given = {
+            clause.kind: {n: self._normal(parser.parseExpression(one.text)) for n, one in values.items()}
+            for clause, values in self.clauses
+        }
+        updated, inserted = given[MATCHED], given[NOT_MATCHED]
+        updated = {**{name: inserted.get(name, "") for name in self.key}, **updated}
+        return set(inserted) == set(self.schema.names) and updated == inserted
+
+    def _upserted(self, arguments: Mapping[str, Any]) -> DataFrame:
+        """The rows of a MERGE that ``_is_upsert``."""
+        from pyspark.sql import functions as F
+
+        ((_, given),) = [one for one in self.clauses if one[0].kind == NOT_MATCHED]
+        alone = replace(self, clauses=[(Clause(NOT_MATCHED, INSERT), given)])
+        values = [f"({one.text}\n) AS {_VALUE.format(n)}" for n, (_, _, one) in enumerate(alone._values())]
+        selected = ", ".join([f"0 AS {_CLAUSE}", *values])
+        text = f"{self.statement.head}SELECT {selected} FROM {self.statement.source}"
+        found = alone._acted(self.spark.sql(text, **arguments))
+        return found.withColumn(ACTION, F.lit(int(Action.UPDATE)))
 
     def _shaped(self, text: str, view: str, frame: DataFrame, arguments: Mapping[str, Any]) -> DataFrame:
         with _viewed(self.spark, view, frame):
@@ -407,7 +450,7 @@ class _Plan:
         from pyspark.sql import functions as F
 
         values = {
-            (number, name): self._stored(query, _VALUE.format(n), name, given.text)
+            (number, name): self._stored(query, _VALUE.format(n), name)
             for n, (number, name, given) in enumerate(self._values())
         }
         rows = query.where(F.col(_CLAUSE).isNotNull())
@@ -417,7 +460,7 @@ class _Plan:
             if self.statement.verb != DELETE or name in self._of_deletes
         ]
         found = rows.select(*shown, self._action(values).cast("int").alias(ACTION))
-        collides = self._may_collide()
+        collides = self._may_collide(query)
         return self._told_from_there(found) if collides else found
 
     def _old(self, name: str) -> Column:
@@ -440,7 +483,7 @@ class _Plan:
             given = values.get((number, name))
             if clause.action == DELETE:
                 value = old if name in self._of_deletes or not self._nullable(name) else nothing
-            elif clause.action == "INSERT":
+            elif clause.action == INSERT:
                 value = nothing if given is None else given
             elif given is not None and name not in self.key:
                 value = given
@@ -500,16 +543,22 @@ class _Plan:
             if name in given:
                 yield Action.MOVES, ~self._old(name).eqNullSafe(given[name])
 
-    def _stored(self, query: DataFrame, value: str, name: str, text: str) -> Column:
+    def _stored(self, query: DataFrame, value: str, name: str) -> Column:
         """A value as Spark would store it in this column (``spark.sql.storeAssignmentPolicy``)."""
         from pyspark.sql import functions as F
 
         found, wanted = query.schema[value].dataType, self.schema[name].dataType
-        literal = len(known := list(tokens(text))) == 1 and known[0].kind == "text" and found != wanted
-        if literal:
-            tried = self.spark.sql(f"SELECT try_cast({text} AS {wanted.simpleString()}) IS NOT NULL")
-            literal = tried.collect()[0][0]
+        literal = found.typeName() == "string" and found != wanted and self._fits(query, value, wanted)
         return self._storing(F.col(value), found, wanted, name, literal=literal)
+
+    def _fits(self, query: DataFrame, value: str, wanted: DataType) -> bool:
+        """Whether a value is a text in the statement that is one of this type."""
+        texts = texts_of(query, value)
+        if not texts:
+            return False
+        named = {f"t{number}": text for number, text in enumerate(texts)}
+        cast = " AND ".join(f"try_cast(:{one} AS {wanted.simpleString()}) IS NOT NULL" for one in named)
+        return bool(self.spark.sql(f"SELECT {cast}", args=named).collect()[0][0])
 
     @property
     def _storing(self) -> Storing:
@@ -517,13 +566,18 @@ class _Plan:
 
     # -- inserts of keys that are there ----------------------------------------------------------------
 
-    def _may_collide(self) -> bool:
+    def _may_collide(self, query: DataFrame) -> bool:
         """Whether a row that ON does not match may have a key that the table has.
 
         Not if ON is nothing but equalities of the whole record key, perhaps with partition columns, with
-        what is inserted there.
+        what is inserted there, as it is stored.
         """
-        inserts = [given for clause, given in self.clauses if clause.action == "INSERT"]
+        for n, (number, name, _) in enumerate(self._values()):
+            if name not in self.key or self.clauses[number][0].action != INSERT:
+                continue
+            if not _same_values(query.schema[_VALUE.format(n)].dataType, self.schema[name].dataType):
+                return True  # 1.5 is not 1, and stored as it
+        inserts = [given for clause, given in self.clauses if clause.action == INSERT]
         if not inserts or not self.table.config.record_key:
             return False
         parser = self.spark._jsparkSession.sessionState().sqlParser()
@@ -584,6 +638,14 @@ class _Plan:
         return look is not None and look().index.is_global
 
 
+def _same_values(found: DataType, wanted: DataType) -> bool:
+    """Whether values of two types are equal if and only if they are once stored."""
+    wider = ("byte", "short", "integer", "long")
+    names = found.typeName(), wanted.typeName()
+    whole = all(name in wider for name in names) and wider.index(names[0]) <= wider.index(names[1])
+    return found == wanted or whole
+
+
 def _has_subquery(expression: Any) -> bool:
     here = expression.nodeName() in _SUBQUERIES
     return here or any(_has_subquery(child) for child in items(expression.children()))
@@ -606,20 +668,6 @@ def newest_moment(table: Table) -> str | None:
     """The completion time as of which a statement reads; None before the first commit."""
     state = TableState.load(table.opened.seams.storage, table.config)
     return max((one.completion for one in state.timeline.completed if one.completion), default=None)
-
-
-def _widened(read: DataFrame, schema: StructType) -> DataFrame:
-    """All of the table's columns; those that were not read are null, and nobody looks at them."""
-    from pyspark.sql import functions as F
-
-    there = set(read.columns)
-    nothing = F.lit(None)
-    return read.select(
-        *(
-            F.col(quoted(f.name)) if f.name in there else nothing.cast(f.dataType).alias(f.name)
-            for f in schema
-        )
-    )
 
 
 @contextmanager

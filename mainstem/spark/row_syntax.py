@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from mainstem.errors import Invalid
 from mainstem.spark.index_syntax import Token, place, tokens
 
-DELETE, UPDATE, MERGE = "DELETE", "UPDATE", "MERGE"
+DELETE, UPDATE, MERGE, INSERT = "DELETE", "UPDATE", "MERGE", "INSERT"
 _OPENING, _CLOSING = ("(", "["), (")", "]")
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mainstem.errors import Invalid
+from mainstem.spark.pushed_down import items
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
 
@@ -56,3 +57,59 @@ class Storing:
             return stored
         message = F.lit(f"{self.verb}: a value does not fit into {name} {wanted.simpleString()}")
         return F.when(column.isNotNull() & stored.isNull(), F.raise_error(message)).otherwise(stored)
+
+
+def texts_of(query: DataFrame, name: str) -> list[str] | None:
+    """The texts that stand in a statement for a column of its query, as ``'1000'`` does in
+    ``USING (SELECT '1000' AS ts)``; None if its values come from elsewhere, too.
+
+    The column is such a text, or one of CASE WHEN.
+    """
+    plan = query._jdf.queryExecution().analyzed()
+    if plan.nodeName() != "Project":
+        return None
+    known = _texts_below(plan.child())
+    value = next((one for one in items(plan.projectList()) if one.name() == name), None)
+    if value is None or value.nodeName() != "Alias":
+        return None
+    inner = value.child()
+    if inner.nodeName() != "CaseWhen":
+        return _texts(inner, known)
+    branches = [_texts(branch._2(), known) for branch in items(inner.branches())]
+    return None if None in branches else [text for texts in branches for text in texts or ()]
+
+
+_Texts = dict[int, list[str]]
+
+
+def _texts(expression: Any, known: _Texts) -> list[str] | None:
+    kind = expression.nodeName()
+    if kind == "Literal" and expression.dataType().typeName() == "string":
+        return [] if expression.value() is None else [expression.toString()]
+    return known.get(expression.exprId().id()) if kind == "AttributeReference" else None
+
+
+def _texts_below(plan: Any) -> _Texts:
+    """The texts of a plan's columns, by id. A view's are not in the statement."""
+    kind = plan.nodeName()
+    if kind not in ("Project", "SubqueryAlias", "Filter", "Join", "Union", "Distinct", "Sort"):
+        return {}
+    below = [_texts_below(child) for child in items(plan.children())]
+    if kind == "Union":
+        columns = [[_texts(one, known) for one in items(child.output())]
+                   for child, known in zip(items(plan.children()), below, strict=True)]  # fmt: skip
+        of_all = zip(items(plan.output()), zip(*columns, strict=True), strict=True)
+        return {
+            one.exprId().id(): [text for texts in found for text in texts or ()]
+            for one, found in of_all
+            if None not in found
+        }
+    known = {number: texts for one in below for number, texts in one.items()}
+    if kind != "Project":
+        return known
+    made = {}
+    for one in items(plan.projectList()):
+        texts = _texts(one.child() if one.nodeName() == "Alias" else one, known)
+        if texts is not None:
+            made[one.exprId().id()] = texts
+    return made

@@ -1,7 +1,8 @@
 """Hudi's table functions in Spark SQL that tell of a table: ``hudi_query_timeline``, ``hudi_table_changes``,
-``hudi_filesystem_view``, with the arguments and columns of Hudi 1.2.
+``hudi_filesystem_view``, ``hudi_metadata``, with the arguments and columns of Hudi 1.2.
 
-The first two are told by the driver when the statement is analysed; the third is an incremental query.
+Timeline and file slices are told by the driver when the statement is analysed, changes are an incremental
+query, and tasks read the metadata table.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from mainstem.api.table import Table, open_table
-from mainstem.errors import Invalid, Unsupported
+from mainstem.errors import Invalid
 from mainstem.layout.slicing import FileSlice
 from mainstem.options.reading import BEGIN, CHANGE_FORMAT, END, QUERY_TYPE
+from mainstem.spark.metadata_rows import metadata_rows
 from mainstem.spark.relations_in_sql import shown
 from mainstem.spark.session_options import location_in
 from mainstem.storage import paths
@@ -103,12 +105,10 @@ def table_changes(spark: SparkSession, path: str, given: list[Any]) -> DataFrame
 
 
 def metadata(spark: SparkSession, path: str, given: list[Any]) -> DataFrame:
-    """``hudi_metadata(table)`` of Hudi, which is not here."""
-    raise Unsupported(
-        "hudi_metadata: the metadata table is not shown as rows; SHOW INDEXES and table.validate_metadata()"
-        " tell what it has",
-        table=path,
-    )
+    """``hudi_metadata(table)``: the records of the metadata table."""
+    if given:
+        raise Invalid(f"hudi_metadata(table): found {', '.join(map(repr, given))} besides")
+    return metadata_rows(spark, path)
 
 
 def _flag(what: str, given: Sequence[Any]) -> bool:
