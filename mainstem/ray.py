@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -84,6 +85,8 @@ def write(
     if sink.committed_before():
         return sink.outcome
     try:
+        if "schema" not in inspect.signature(Datasink.on_write_start).parameters:  # older releases
+            sink.schema = getattr(dataset.schema(), "base_schema", None)
         dataset.write_datasink(sink, **options)
     except BaseException as error:
         sink.abort()  # Ray does not tell the sink of an interrupt
@@ -129,7 +132,7 @@ class MainstemDatasource(Datasource):
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[ReadTask]:
         """At most ``parallelism`` tasks, of a file slice or more each."""
-        schema = self._pinned.narrowed_schema(self._get_data_columns())
+        schema = self._pinned.narrowed_schema(self._names)
         more = {} if per_task_row_limit is None else {"per_task_row_limit": per_task_row_limit}
         made = []
         for task in self._tasks(parallelism):
@@ -138,8 +141,12 @@ class MainstemDatasource(Datasource):
             made.append(ReadTask(_Reading(task), known, schema, **more))
         return made
 
+    @property
+    def _names(self) -> list[str] | None:
+        return None if self._projection_map is None else list(self._projection_map)
+
     def _tasks(self, most: int | None = None) -> list[SlicesTask]:
-        return self._pinned.tasks(self._get_data_columns(), self._filter, most)
+        return self._pinned.tasks(self._names, self._filter, most)
 
     # -- what Ray pushes down ----------------------------------------------------------------------
 
@@ -182,6 +189,8 @@ class MainstemDatasink(Datasink[bytes]):
     def __init__(self, table: Table, operation: str = "upsert", *, guard: StreamGuard | None = None) -> None:
         self._job: WriteJob | None = WriteJob(table, operation, guard)
         self._task: WriteTask | None = None
+        #: of the rows, where Ray does not tell it when the write starts
+        self.schema: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
         """A worker needs what to write with, and neither the table nor the transaction."""
@@ -215,6 +224,7 @@ class MainstemDatasink(Datasink[bytes]):
 
     def on_write_start(self, schema: Any = None) -> None:
         """Open the transaction, or widen its schema by the columns of ``schema``."""
+        schema = self.schema if schema is None else schema
         arrow = schema if isinstance(schema, pa.Schema) else None
         job = self._own
         self._task = job.widen(arrow) if job.begun and job.guard is not None else job.begin(arrow)

@@ -7,7 +7,9 @@
 
 A driver that dies leaves a heartbeat that expires: whoever writes next rolls it back. An attempt that fails
 removes its files. One that goes on after its job has ended, because the engine lost sight of it, notices
-before each batch and afterwards that the transaction is closed, and removes its files, too.
+before each batch and afterwards that the transaction is closed, and removes its files, too. Left over is one
+that is killed between such a look and the next: on a disk its file stays, with rows of the same keys and the
+same instant as those of the attempt that counts. Without buckets no file of an attempt is ever shown.
 """
 
 from __future__ import annotations
@@ -55,8 +57,8 @@ class WriteTask:
             return b""
         storage = storage_of(spec.location, sync=spec.fsync)
         draw = random.SystemRandom().getrandbits
-        _check_open(storage, spec, begins=True)
         try:
+            _check_open(storage, spec, begins=True)
             result = write_task(
                 spec,
                 _fed(storage, spec, rows),
@@ -65,13 +67,13 @@ class WriteTask:
                 attempt=draw(_TOKEN_BITS),
                 storage=storage,
             )
+            _keep_if_open(storage, spec, result)
+            return result
         except MainstemError as error:
             error.table = error.table or spec.base
             raise
         except OSError as error:
             raise Unavailable(f"this worker cannot write to the table: {error}", table=spec.base) from error
-        _keep_if_open(storage, spec, result)
-        return result
 
 
 def _fed(storage: Storage, spec: WriteSpec, rows: Rows) -> Iterator[pa.Table]:

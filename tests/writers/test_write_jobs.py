@@ -152,6 +152,10 @@ def test_a_worker_that_does_not_see_the_table_says_so_and_makes_nothing(tmp_path
     with pytest.raises(Unavailable, match="this worker finds no table at its path"):
         WriteTask(elsewhere).write(rows(range(3)))
     assert not (tmp_path / "nowhere").exists()
+    (tmp_path / "loop").symlink_to("loop")
+    broken = replace(task.spec, location=replace(task.spec.location, path=str(tmp_path / "loop")))
+    with pytest.raises(Unavailable, match=r"this worker cannot write to the table: .*symbolic links"):
+        WriteTask(broken).write(rows(range(3)))
 
 
 @pytest.mark.parametrize(
