@@ -297,7 +297,7 @@ def _compares(token: Token) -> bool:
 
 def _text_of(text: str, piece: Sequence[tuple[Token, int]]) -> str:
     last = piece[-1][0]
-    return text[piece[0][0].at : last.at + _length(text, last)]
+    return text[piece[0][0].at : last.at + _length(text, last)].strip()
 
 
 def _closes_last(depths: Sequence[int]) -> bool:

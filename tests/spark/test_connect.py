@@ -67,6 +67,7 @@ def test_services_indexes_and_queries_by_path_run_on_the_server(told: dict[str, 
     assert told["query"] == [3 + 4 + 5 + 6, "{}"]
 
 
+@pytest.mark.supports("Engines", "Spark Connect: DELETE, UPDATE, MERGE")
 def test_a_client_deletes_updates_and_merges_rows(told: dict[str, Any]):
     found = told["changed"]
     assert found["counts"] == [1, 2, 4, 1]
