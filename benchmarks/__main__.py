@@ -27,7 +27,7 @@ from benchmarks.report import finish, markdown, table
 # Java first: others are compared with its figures.
 SUITES = (
     "java_peer", "codec", "upsert", "concurrency", "locks", "spark_sink", "read", "updates", "merge",
-    "compaction", "clustering", "placing", "growth", "services", "archive", "hfile", "metadata",
+    "spark_read", "compaction", "clustering", "placing", "growth", "services", "archive", "hfile", "metadata",
     "index_reads", "index_build", "index_java", "index_peers", "vectors", "store_reads", "store_writes",
     "store_commits",
     "flink", "ingest",

@@ -57,6 +57,22 @@ def answered(
     return with_frames(spark, statement, places, arguments) if places else None
 
 
+def path_mentions(spark: SparkSession, text: str) -> list[Place]:
+    """The tables that a DELETE, UPDATE or MERGE reads by path besides the one that it changes."""
+    known = list(tokens(text))
+    found = []
+    for number in range(len(known)):
+        before = known[max(0, number - 2) : number]
+        target = before and (
+            before[-1].is_word("UPDATE")
+            or (len(before) == 2 and before[0].is_word("DELETE") and before[1].is_word("FROM"))
+            or before[-1].is_word("INTO")
+        )
+        if _is_path(known, number) and not target:
+            found.append(_place(spark, text, known, number))
+    return found
+
+
 def _is_path(known: Sequence[Token], number: int) -> bool:
     """Whether mainstem.`/path` begins there."""
     part = known[number : number + 3]

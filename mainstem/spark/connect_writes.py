@@ -22,6 +22,8 @@ from mainstem.errors import Invalid, MainstemError, OutcomeUnknown, Unsupported
 from mainstem.spark.in_tasks import ANSWER, answered, answers, lacks_us, on_server, told
 from mainstem.spark.jobs import job_name
 from mainstem.spark.options import WriteOptions
+from mainstem.spark.pushed_down import quoted
+from mainstem.spark.row_actions import ACTION, RowActions
 from mainstem.spark.session_options import session_options
 from mainstem.spark.source import (
     MainstemSource,
@@ -51,8 +53,14 @@ def write(df: DataFrame, options: WriteOptions) -> Outcome:
         return on_server(session, partial(_drop_partitions, options, schema), OutcomeUnknown)
     if options.operation == BULK_INSERT:
         df = df.coalesce(1)  # a bucket gets one base file
-    job = job_name(uuid.uuid4().hex)
-    task = _task(options, schema, job)
+    return _written(df, options, schema, None)
+
+
+def _written(
+    df: DataFrame, options: WriteOptions, schema: pa.Schema, step: RowActions | None
+) -> Outcome:
+    session, job = df.sparkSession, job_name(uuid.uuid4().hex)
+    task = _task(options, schema, job, step)
     try:
         parts = answers(df.mapInArrow(task, ANSWER), lost=None)
     except Exception:
@@ -61,6 +69,16 @@ def write(df: DataFrame, options: WriteOptions) -> Outcome:
         raise
     outcome = on_server(session, partial(_commit, options, schema, parts, job), OutcomeUnknown)
     return Outcome(EMPTY) if outcome is None else outcome
+
+
+def write_statement(df: DataFrame, options: WriteOptions, step: RowActions) -> Outcome:
+    """One commit of the rows of a DELETE, UPDATE or MERGE, which ``step`` checks: all rows of a key together,
+    so in one task."""
+    from pyspark.sql import functions as F
+
+    options = without_a_thread(options)
+    schema = arrow_schema(df.drop(ACTION).schema, nullable=True)
+    return _written(df.repartition(*(F.col(quoted(name)) for name in step.key)), options, schema, step)
 
 
 def stream(
@@ -121,9 +139,10 @@ def _drop_partitions(options: WriteOptions, schema: pa.Schema) -> Outcome:
 
 
 def _task(
-    options: WriteOptions, schema: pa.Schema, job: str
+    options: WriteOptions, schema: pa.Schema, job: str, step: RowActions | None
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield answered(lambda: write_part(options, schema, batches, job))
+        rows = batches if step is None else step(batches)
+        yield answered(lambda: write_part(options, schema, rows, job))
 
     return task

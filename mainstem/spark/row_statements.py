@@ -24,19 +24,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from mainstem.api.job_table import exists, open_or_create
-from mainstem.api.table import Table
 from mainstem.errors import Invalid, Unsupported
 from mainstem.formats.avro_schema import META_FIELDS
 from mainstem.layout.key_generator import KEY_COLUMN
 from mainstem.merge.modes import FILL_UNAVAILABLE, IGNORE_DEFAULTS
-from mainstem.merge.rules import MergeRules, column_defaults, merge_rules
 from mainstem.options.engines import MERGE_PARTIAL
 from mainstem.options.reading import AS_OF_COMPLETION
-from mainstem.readers.planning.table_state import TableState
+from mainstem.spark.in_tasks import is_connect
 from mainstem.spark.index_sql import is_own
+from mainstem.spark.index_syntax import tokens
+from mainstem.spark.looked_at import Looked, newest_moment, opened
 from mainstem.spark.options import COLUMNS, FILTER, ReadOptions, WriteOptions
 from mainstem.spark.pushed_down import items, needs, nodes, quoted, stand_in, widened
 from mainstem.spark.reads_in_tasks import read_in_tasks
@@ -52,6 +49,10 @@ from mainstem.spark.row_syntax import (
     Assignment,
     Clause,
     RowStatement,
+    equal_sides,
+    name_parts,
+    named_columns,
+    normal,
 )
 from mainstem.spark.session_options import session_options
 from mainstem.spark.sink import write_statement
@@ -89,16 +90,9 @@ def run(
     """
     _check_parts(spark, statement)
     options = WriteOptions.parse(dict(properties), path=path, below=session_options(spark))
-    if not exists(options.location):
-        raise Invalid(f"{statement.verb}: there is no table", table=options.location.base)
-    table = open_or_create(options, pa.schema([]))
-    plan = _Plan.of(spark, statement, table, properties)
-    frame = plan.rows(properties, arguments)
-    verb = "MERGE" if statement.verb == MERGE else statement.verb
-    deletes = statement.verb == DELETE
-    step = RowActions(verb, plan.key, marks=not deletes, once=statement.verb == MERGE, table=table.path)
-    options = replace(options, operation=DELETE_ROWS if deletes else MERGE_ROWS)
-    return write_statement(frame, table, options, step)
+    table = opened(statement.verb, options)
+    plan = Plan.of(spark, statement, Looked.at(table, newest_moment(table)), properties)
+    return write_statement(plan.rows(properties, arguments), table, plan.written(options), plan.step)
 
 
 # -- what Spark found ----------------------------------------------------------------------------------
@@ -174,40 +168,50 @@ class _Given:
 
 
 @dataclass
-class _Plan:
+class Plan:
     """One statement on one table."""
 
     spark: SparkSession
     statement: RowStatement
-    table: Table
+    table: Looked
     schema: StructType
-    rules: MergeRules
     #: per clause what it assigns, by column; DELETE and UPDATE have one clause
     clauses: list[tuple[Clause, dict[str, _Given]]]
     key: tuple[str, ...]
     partial: str | None
-    #: the completion time as of which the whole statement reads the table
-    moment: str | None
 
     @classmethod
     def of(
-        cls, spark: SparkSession, statement: RowStatement, table: Table, properties: Mapping[str, object]
-    ) -> _Plan:
+        cls, spark: SparkSession, statement: RowStatement, table: Looked, properties: Mapping[str, object]
+    ) -> Plan:
+        """Raises ``Invalid`` and ``Unsupported`` for what cannot be assigned."""
         from pyspark.sql.types import StringType, StructField, StructType
 
         config = table.config
-        rules = merge_rules(config.raw)
         made_up = not config.record_key
         key = tuple(dict.fromkeys((*(config.record_key or (KEY_COLUMN,)), *config.partition_fields)))
         asked = {name: text for name in MERGE_PARTIAL.names if (text := spark.conf.get(name, None))}
         asked |= {name: str(value) for name, value in properties.items()}
-        partial = rules.partial if MERGE_PARTIAL.read(asked) else None
-        schema, moment = spark_schema(table.schema), newest_moment(table)
+        partial = table.rules.partial if MERGE_PARTIAL.read(asked) else None
+        schema = spark_schema(table.schema)
         if made_up:  # rows are told by the key that each has in the table
             schema = StructType([StructField(KEY_COLUMN, StringType()), *schema.fields])
-        made = cls(spark, statement, table, schema, rules, [], key, partial, moment)
+        made = cls(spark, statement, table, schema, [], key, partial)
         made.clauses = made._clauses()
         return made
+
+    @property
+    def step(self) -> RowActions:
+        """What checks the rows."""
+        deletes, merges = self.statement.verb == DELETE, self.statement.verb == MERGE
+        return RowActions(
+            self.statement.verb, self.key, marks=not deletes, once=merges, table=self.table.path
+        )
+
+    def written(self, options: WriteOptions) -> WriteOptions:
+        """The options with the operation that writes the rows."""
+        operation = DELETE_ROWS if self.statement.verb == DELETE else MERGE_ROWS
+        return replace(options, operation=operation, chosen=True)
 
     def _clauses(self) -> list[tuple[Clause, dict[str, _Given]]]:
         statement = self.statement
@@ -236,7 +240,7 @@ class _Plan:
             name = self._column(one)
             if name in found:
                 raise Invalid(f"{name!r} is assigned twice ({self.statement.place(one.at)})")
-            text = "NULL" if one.value.strip().upper() == "DEFAULT" else one.value
+            text = "NULL" if one.value.strip().upper() == "DEFAULT" else str(one.value)
             found[name] = _Given(text, one.at)
         return found
 
@@ -276,9 +280,9 @@ class _Plan:
         """The rows to write, with their actions."""
         plain = self._is_plain(arguments)
         text, view = self._query(plain)
-        schema = spark_schema(self.table.scan().schema)
+        schema = spark_schema(self.table.shown)
         guess = stand_in(self.spark, schema)
-        moment = self.moment
+        moment = self.table.moment
         with _viewed(self.spark, view, guess):
             query = self.spark.sql(text, **arguments)
             if self._is_upsert(query):
@@ -311,15 +315,14 @@ class _Plan:
         kinds = [(clause.kind, clause.action, clause.condition) for clause, _ in self.clauses]
         if sorted(kinds) != [(MATCHED, UPDATE, ""), (NOT_MATCHED, INSERT, "")]:
             return False
-        if self.rules.partial == IGNORE_DEFAULTS or self._may_collide(query):
+        if self.table.rules.partial == IGNORE_DEFAULTS or self._may_collide(query):
             return False
-        parser = self.spark._jsparkSession.sessionState().sqlParser()
-        equal = self._equalities(parser.parseExpression(self.statement.condition)) or {}
+        equal = self._equalities() or {}
         floats = any(self.schema[name].dataType.typeName() in ("float", "double") for name in self.key)
         if floats or not set(self.key) <= set(equal):
             return False  # 0.0 equals -0.0 and is another key
         given = {
-            clause.kind: {n: self._normal(parser.parseExpression(one.text)) for n, one in values.items()}
+            clause.kind: {name: self._normal(one.text) for name, one in values.items()}
             for clause, values in self.clauses
         }
         updated, inserted = given[MATCHED], given[NOT_MATCHED]
@@ -337,6 +340,27 @@ class _Plan:
         text = f"{self.statement.head}SELECT {selected} FROM {self.statement.source}"
         found = alone._acted(self.spark.sql(text, **arguments))
         return found.withColumn(ACTION, F.lit(int(Action.UPDATE)))
+
+    @contextmanager
+    def rows_by_words(
+        self, properties: Mapping[str, object], arguments: Mapping[str, Any]
+    ) -> Iterator[DataFrame]:
+        """``rows`` on Spark Connect, where no plan is seen: a column is read if the statement names it. They
+        can be evaluated as long as the block lasts."""
+        text, view = self._query(False)
+        schema = spark_schema(self.table.shown)
+        read = self.spark.createDataFrame([], schema)
+        if self.table.moment is not None:
+            whole = self.statement.verb != DELETE and self.partial is None
+            wanted = {*named_columns(self.statement.text, schema.names), *self._of_deletes}
+            wanted |= set(self.schema.names) if whole else set()
+            columns = [name for name in schema.names if name in wanted]
+            options = {AS_OF_COMPLETION: self.table.moment, COLUMNS: ",".join(columns)}
+            given = {str(name): str(value) for name, value in properties.items()}
+            read = self.spark.read.format("mainstem").options(**given, **options).load(self.table.path)
+        with _viewed(self.spark, view, widened(read, schema)):
+            query = self.spark.sql(text, **arguments)
+            yield self._upserted(arguments) if self._is_upsert(query) else self._acted(query)
 
     def _shaped(self, text: str, view: str, frame: DataFrame, arguments: Mapping[str, Any]) -> DataFrame:
         with _viewed(self.spark, view, frame):
@@ -450,7 +474,7 @@ class _Plan:
         from pyspark.sql import functions as F
 
         values = {
-            (number, name): self._stored(query, _VALUE.format(n), name)
+            (number, name): self._stored(query, _VALUE.format(n), name, given.text)
             for n, (number, name, given) in enumerate(self._values())
         }
         rows = query.where(F.col(_CLAUSE).isNotNull())
@@ -500,8 +524,8 @@ class _Plan:
         if self.partial is None or name in self.table.config.ordering or not self._nullable(name):
             return old
         if self.partial == FILL_UNAVAILABLE:
-            told = kind.typeName() in ("string", "binary") and self.rules.unavailable is not None
-            return F.lit(self.rules.unavailable).cast(kind) if told else old
+            told = kind.typeName() in ("string", "binary") and self.table.rules.unavailable is not None
+            return F.lit(self.table.rules.unavailable).cast(kind) if told else old
         return nothing
 
     def _nullable(self, name: str) -> bool:
@@ -526,8 +550,8 @@ class _Plan:
         from pyspark.sql import functions as F
 
         given = {name: value for (n, name), value in values.items() if n == number}
-        if self.rules.partial == IGNORE_DEFAULTS:
-            defaults = column_defaults(_user_schema(self.table))
+        if self.table.rules.partial == IGNORE_DEFAULTS:
+            defaults = self.table.defaults
             for name, value in given.items():
                 kept = value.isNull()
                 if name in defaults:
@@ -535,7 +559,7 @@ class _Plan:
                 unchanged = self._old(name).eqNullSafe(value)
                 if name not in self._of_deletes:
                     yield Action.SETS_NULL, kept & ~unchanged
-        ordering = self.rules.ordering
+        ordering = self.table.rules.ordering
         if self.statement.verb == UPDATE and any(name in given for name in ordering):
             new = F.struct(*(given.get(name, self._old(name)).alias(name) for name in ordering))
             yield Action.GOES_BACK, new < F.struct(*(self._old(name).alias(name) for name in ordering))
@@ -543,17 +567,21 @@ class _Plan:
             if name in given:
                 yield Action.MOVES, ~self._old(name).eqNullSafe(given[name])
 
-    def _stored(self, query: DataFrame, value: str, name: str) -> Column:
+    def _stored(self, query: DataFrame, value: str, name: str, text: str) -> Column:
         """A value as Spark would store it in this column (``spark.sql.storeAssignmentPolicy``)."""
         from pyspark.sql import functions as F
 
         found, wanted = query.schema[value].dataType, self.schema[name].dataType
-        literal = found.typeName() == "string" and found != wanted and self._fits(query, value, wanted)
+        literal = found.typeName() == "string" and found != wanted and self._fits(query, value, wanted, text)
         return self._storing(F.col(value), found, wanted, name, literal=literal)
 
-    def _fits(self, query: DataFrame, value: str, wanted: DataType) -> bool:
+    def _fits(self, query: DataFrame, value: str, wanted: DataType, text: str) -> bool:
         """Whether a value is a text in the statement that is one of this type."""
-        texts = texts_of(query, value)
+        if is_connect(self.spark):
+            known = list(tokens(text))
+            texts = [known[0].text] if len(known) == 1 and known[0].kind == "text" else None
+        else:
+            texts = texts_of(query, value)
         if not texts:
             return False
         named = {f"t{number}": text for number, text in enumerate(texts)}
@@ -580,47 +608,46 @@ class _Plan:
         inserts = [given for clause, given in self.clauses if clause.action == INSERT]
         if not inserts or not self.table.config.record_key:
             return False
-        parser = self.spark._jsparkSession.sessionState().sqlParser()
-        equal = self._equalities(parser.parseExpression(self.statement.condition))
+        equal = self._equalities()
         if equal is None or not set(self.table.config.record_key) <= set(equal):
             return True
         for given in inserts:
             for name, expression in equal.items():
                 value = given.get(name)
-                if value is None or self._normal(parser.parseExpression(value.text)) != expression:
+                if value is None or self._normal(value.text) != expression:
                     return True
         return False
 
-    def _equalities(self, condition: Any) -> dict[str, str] | None:
-        """Key column -> what it equals, if a condition is nothing else."""
-        if condition.nodeName() == "And":
-            both = [self._equalities(side) for side in (condition.left(), condition.right())]
-            return None if None in both else {**(both[0] or {}), **(both[1] or {})}
-        if condition.nodeName() != "EqualTo":
-            return None
-        for one, other in ((condition.left(), condition.right()), (condition.right(), condition.left())):
-            parts = _name_parts(one)
-            if len(parts) == 2 and self._alike(parts[0], self.statement.qualifier):
-                name = next((key for key in self.key if self._alike(key, parts[1])), None)
-                if name is not None:
-                    return {name: self._normal(other)}
-        return None
+    def _equalities(self) -> dict[str, str] | None:
+        """Key column -> what it equals, if ON is nothing else."""
+        sides = equal_sides(self.statement.condition)
+        found: dict[str, str] = {}
+        for pair in sides or ():
+            name = ""
+            for one, other in (pair, pair[::-1]):
+                parts = name_parts(one)
+                if not name and len(parts) == 2 and self._alike(parts[0], self.statement.qualifier):
+                    name = next((key for key in self.key if self._alike(key, parts[1])), "")
+                    found |= {name: self._normal(other)} if name else {}
+            if not name:
+                return None
+        return found or None
 
-    def _normal(self, expression: Any) -> str:
+    def _normal(self, text: str) -> str:
         """A text that equal expressions have in common. The source's columns may stand without its name."""
-        parts = _name_parts(expression)
+        parts = name_parts(text)
         if len(parts) == 2 and self._alike(parts[0], self.statement.source_name):
             parts = parts[1:]
-        return ".".join(parts).lower() if parts else str(expression.toString())
+        return ".".join(parts).lower() if parts else normal(text)
 
     def _told_from_there(self, found: DataFrame) -> DataFrame:
         """The rows, with the action of inserts whose key the table has."""
         from pyspark.sql import functions as F
 
-        if self.moment is None:
+        if self.table.moment is None:
             return found
-        names = [n for n in self.key if not self._global or n in self.table.config.record_key]
-        read = self.spark.read.format("mainstem").options(**{AS_OF_COMPLETION: self.moment})
+        names = [n for n in self.key if not self.table.is_global or n in self.table.config.record_key]
+        read = self.spark.read.format("mainstem").options(**{AS_OF_COMPLETION: self.table.moment})
         there = read.option(COLUMNS, ",".join(names)).load(self.table.path)
         there = there.select(*(F.col(quoted(n)).alias(f"_mainstem_there_{i}") for i, n in enumerate(names)))
         there = there.withColumn("_mainstem_there", F.lit(True))
@@ -631,11 +658,6 @@ class _Plan:
         action = F.when(F.col("_mainstem_there").isNotNull(), int(Action.IS_THERE)).otherwise(F.col(ACTION))
         kept = [F.col(quoted(name)) for name in found.columns if name != ACTION]
         return joined.select(*kept, action.alias(ACTION))
-
-    @property
-    def _global(self) -> bool:
-        look = self.table.writer_context().look_for_keys
-        return look is not None and look().index.is_global
 
 
 def _same_values(found: DataType, wanted: DataType) -> bool:
@@ -649,25 +671,6 @@ def _same_values(found: DataType, wanted: DataType) -> bool:
 def _has_subquery(expression: Any) -> bool:
     here = expression.nodeName() in _SUBQUERIES
     return here or any(_has_subquery(child) for child in items(expression.children()))
-
-
-def _name_parts(expression: Any) -> list[str]:
-    if expression.nodeName() != "UnresolvedAttribute":
-        return []
-    parts = expression.nameParts()
-    return [parts.apply(number) for number in range(parts.size())]
-
-
-def _user_schema(table: Table) -> str:
-    from mainstem.readers.planning.query_schema import schema_text
-
-    return schema_text(TableState.load(table.opened.seams.storage, table.config))
-
-
-def newest_moment(table: Table) -> str | None:
-    """The completion time as of which a statement reads; None before the first commit."""
-    state = TableState.load(table.opened.seams.storage, table.config)
-    return max((one.completion for one in state.timeline.completed if one.completion), default=None)
 
 
 @contextmanager

@@ -1,13 +1,13 @@
 """The parts of DELETE, UPDATE and MERGE statements, as slices of their text.
 
-Spark's own parser has read a statement before it comes here, so its grammar holds. The parts are cut at
+Spark's own parser has read a statement, or will, before anything is done. The parts are cut at
 keywords outside of brackets and CASE ... END, and go into queries word for word; nothing is written anew,
 which could change what it means. ``row_statements`` compares them with what Spark's parser found.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from mainstem.errors import Invalid
@@ -17,12 +17,26 @@ DELETE, UPDATE, MERGE, INSERT = "DELETE", "UPDATE", "MERGE", "INSERT"
 _OPENING, _CLOSING = ("(", "["), (")", "]")
 
 
+class Part(str):
+    """A part of a statement's text. ``at``: where it begins."""
+
+    at: int
+
+    def __new__(cls, text: str = "", at: int = 0) -> Part:
+        made = super().__new__(cls, text)
+        made.at = at
+        return made
+
+
+_NO_PART = Part()
+
+
 @dataclass(frozen=True)
 class Assignment:
     """``column`` (the parts of its name) = ``value``."""
 
     column: tuple[str, ...]
-    value: str
+    value: Part
     at: int
 
 
@@ -33,7 +47,7 @@ class Clause:
 
     kind: str
     action: str
-    condition: str = ""
+    condition: Part = _NO_PART
     star: bool = False
     assignments: tuple[Assignment, ...] = ()
     at: int = 0
@@ -52,7 +66,7 @@ class RowStatement:
     qualifier: str
     text: str
     head: str = ""
-    condition: str = ""
+    condition: Part = _NO_PART
     assignments: tuple[Assignment, ...] = ()
     source: str = ""
     source_name: str = ""
@@ -160,7 +174,7 @@ class _Parts:
             kind = BY_SOURCE if self._known[at + 1].is_word("SOURCE") else NOT_MATCHED
             at += 2
         then = self._find(at, "THEN")
-        condition = self._slice(at + 1, then) if self._known[at].is_word("AND") else ""
+        condition = self._slice(at + 1, then) if self._known[at].is_word("AND") else _NO_PART
         action = self._known[then + 1].text.upper()
         known = Clause(kind, action, condition, at=self._known[start].at)
         if action == DELETE:
@@ -222,11 +236,12 @@ class _Parts:
             )
         return otherwise
 
-    def _slice(self, start: int, end: int) -> str:
+    def _slice(self, start: int, end: int) -> Part:
         """The text from one token to before another."""
         if start >= end:
-            return ""
-        return self._text[self._known[start].at : self._known[end].at if end < len(self._known) else None]
+            return _NO_PART
+        at = self._known[start].at
+        return Part(self._text[at : self._known[end].at if end < len(self._known) else None], at)
 
 
 def _length(text: str, token: Token) -> int:
@@ -245,3 +260,80 @@ def without_marks(text: str, arguments: list[object]) -> tuple[str, dict[str, ob
     for at, name in reversed(list(zip(marks, names, strict=True))):
         text = f"{text[:at]}:{name}{text[at + 1 :]}"
     return text, dict(zip(names, arguments, strict=True))
+
+
+# What joins or compares within a condition, besides = and AND.
+_OTHERS = ("OR", "NOT", "BETWEEN", "IN", "LIKE", "ILIKE", "RLIKE", "REGEXP", "IS", "DISTINCT", "EXISTS")
+_COMPARING = "<>!&|^~"
+
+
+def equal_sides(condition: str) -> list[tuple[str, str]] | None:
+    """Both sides of each equality of a condition that is nothing but equalities joined by AND."""
+    known = list(tokens(condition))
+    depths = _depths(known)
+    while len(known) > 1 and known[0].is_sign("(") and _closes_last(depths):
+        known, depths = known[1:-1], [depth - 1 for depth in depths[1:-1]]
+    pieces = _cut(known, depths, lambda token: token.is_word("AND"))
+    found: list[tuple[str, str]] = []
+    for piece in pieces:
+        if any(_compares(token) for token, depth in piece if not depth):
+            return None
+        sides = _cut([t for t, _ in piece], [d for _, d in piece], lambda token: token.is_sign("="))
+        if len(sides) == 1 and len(pieces) > 1 and piece and piece[0][0].is_sign("("):
+            inner = equal_sides(_text_of(condition, piece))
+            if inner is None:
+                return None
+            found += inner
+        elif len(sides) != 2 or not all(sides):
+            return None
+        else:
+            found.append((_text_of(condition, sides[0]), _text_of(condition, sides[1])))
+    return found
+
+
+def _compares(token: Token) -> bool:
+    return token.is_word(*_OTHERS) or (token.kind == "strange" and token.text in _COMPARING)
+
+
+def _text_of(text: str, piece: Sequence[tuple[Token, int]]) -> str:
+    last = piece[-1][0]
+    return text[piece[0][0].at : last.at + _length(text, last)].strip()
+
+
+def _closes_last(depths: Sequence[int]) -> bool:
+    """Whether the bracket that opens first closes last."""
+    return all(depth >= 1 for depth in depths)
+
+
+def _cut(
+    known: Sequence[Token], depths: Sequence[int], ends: Callable[[Token], bool]
+) -> list[list[tuple[Token, int]]]:
+    pieces: list[list[tuple[Token, int]]] = [[]]
+    for token, depth in zip(known, depths, strict=True):
+        if not depth and ends(token):
+            pieces.append([])
+        else:
+            pieces[-1].append((token, depth))
+    return pieces
+
+
+def name_parts(text: str) -> tuple[str, ...]:
+    """The parts of a name, if a text is nothing else."""
+    known = list(tokens(text))
+    named = known[::2] and all(token.kind in ("word", "quoted") for token in known[::2])
+    dots = all(token.is_sign(".") for token in known[1::2])
+    return tuple(token.text for token in known[::2]) if named and dots and len(known) % 2 else ()
+
+
+def normal(text: str) -> str:
+    """A text without blanks and comments, which equal expressions have in common."""
+    return " ".join(f"{token.kind[0]}:{token.text}" for token in tokens(text))
+
+
+def named_columns(text: str, names: Sequence[str]) -> list[str]:
+    """Those of a table's columns that a statement may need: whose names stand in it. All if it has t.*."""
+    known = list(tokens(text))
+    if any(one.is_sign(".") and after.text == "*" for one, after in zip(known, known[1:], strict=False)):
+        return list(names)
+    words = {token.text.lower() for token in known if token.kind in ("word", "quoted")}
+    return [name for name in names if name.lower() in words]

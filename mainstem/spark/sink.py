@@ -43,6 +43,7 @@ from mainstem.spark.in_tasks import is_connect
 from mainstem.spark.job_descriptions import described
 from mainstem.spark.key_tasks import looking_in_tasks
 from mainstem.spark.options import WriteOptions
+from mainstem.spark.row_actions import RowActions
 from mainstem.spark.session_options import session_options
 from mainstem.spark.types import arrow_schema
 from mainstem.spark.worker_repairs import ensure_python
@@ -153,6 +154,11 @@ def write_statement(df: DataFrame, table: Table, options: WriteOptions, step: Ro
     ``write_batch``. ``options.operation`` may be one that options cannot name."""
     ensure_python(df.sparkSession)
     return write_once(df, _Ways(table, options, step), in_driver(df))
+
+
+def write_statement_there(df: DataFrame, options: WriteOptions, step: RowActions) -> Outcome:
+    """``write_statement`` on Spark Connect."""
+    return _with_retries(options, None, lambda: connect_writes.write_statement(df, options, step))
 
 
 def write_once(df: DataFrame, ways: _Ways, found: Found) -> Outcome:

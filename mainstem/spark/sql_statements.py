@@ -22,6 +22,7 @@ from mainstem.errors import Invalid
 from mainstem.services.progress import Progress
 from mainstem.spark import (
     catalog_statements,
+    connect_rows,
     connect_sql,
     hive_session,
     insert_statements,
@@ -87,6 +88,9 @@ def sql(
         where = partial(table_path, spark)
         answer = searched(spark, statement, calls, where, given, arguments)
     elif is_connect(spark):
+        outcome = connect_rows.changed(spark, statement, given, arguments)
+        if outcome is not None:
+            return _told(spark, outcome)
         answer = connect_sql.answered(spark, statement, arguments, (*procedures.NAMES, *FUNCTIONS))
     else:
         answer = _parsed(spark, statement, given, arguments)

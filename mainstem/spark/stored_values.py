@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mainstem.errors import Invalid
+from mainstem.spark.in_tasks import is_connect
 from mainstem.spark.pushed_down import items
 
 if TYPE_CHECKING:
@@ -41,11 +42,7 @@ class Storing:
         if found == wanted:
             return column
         policy = str(self.spark.conf.get("spark.sql.storeAssignmentPolicy")).upper()
-        jvm, parse = self.spark._jvm, self.spark._jsparkSession.parseDataType
-        assert jvm is not None
-        cast = jvm.org.apache.spark.sql.catalyst.expressions.Cast
-        types = parse(found.json()), parse(wanted.json())
-        fits = cast.canUpCast(*types) if policy == "STRICT" else cast.canANSIStoreAssign(*types)
+        fits = self._may_store(found, wanted, policy)
         if policy != "LEGACY" and not fits and not (literal and found.typeName() == "string"):
             raise Invalid(
                 f"{self.verb}: a value of type {found.simpleString()} is assigned to {name!r}, which is"
@@ -57,6 +54,33 @@ class Storing:
             return stored
         message = F.lit(f"{self.verb}: a value does not fit into {name} {wanted.simpleString()}")
         return F.when(column.isNotNull() & stored.isNull(), F.raise_error(message)).otherwise(stored)
+
+    def _may_store(self, found: DataType, wanted: DataType, policy: str) -> bool:
+        if is_connect(self.spark):
+            return _told_here(found, wanted, policy)
+        jvm, parse = self.spark._jvm, self.spark._jsparkSession.parseDataType
+        assert jvm is not None
+        cast = jvm.org.apache.spark.sql.catalyst.expressions.Cast
+        types = parse(found.json()), parse(wanted.json())
+        return bool(cast.canUpCast(*types) if policy == "STRICT" else cast.canANSIStoreAssign(*types))
+
+
+_WHOLE = ("byte", "short", "integer", "long")
+_NUMERIC = (*_WHOLE, "float", "double", "decimal")
+_TIMES = ("date", "timestamp", "timestamp_ntz")
+_PLAIN = (*_NUMERIC, *_TIMES, "string", "binary", "boolean")
+
+
+def _told_here(found: DataType, wanted: DataType, policy: str) -> bool:
+    """``Cast.canUpCast`` and ``canANSIStoreAssign`` where there is no JVM: of nested types only equal ones,
+    and of numbers under STRICT only wider integers."""
+    one, other = found.typeName(), wanted.typeName()
+    if found == wanted or one == "void":
+        return True
+    if policy == "STRICT":
+        return one in _WHOLE and other in _WHOLE and _WHOLE.index(one) <= _WHOLE.index(other)
+    numbers = one in _NUMERIC and other in _NUMERIC
+    return numbers or (one in _PLAIN and other == "string") or (one in _TIMES and other in _TIMES)
 
 
 def texts_of(query: DataFrame, name: str) -> list[str] | None:

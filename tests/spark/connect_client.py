@@ -33,6 +33,45 @@ def refused(call: Callable[[], object]) -> str:
     return "it was done"
 
 
+def changed(spark: SparkSession, path: str) -> dict[str, Any]:
+    """What DELETE, UPDATE and MERGE answer and leave, on a table of its own."""
+    named = f"mainstem.`{path}`"
+    options = {**OPTIONS, "hoodie.table.ordering.fields": "ts"}
+    first = spark.range(6).selectExpr("id", "id AS v", "'n' AS note", "10L AS ts")
+    ms.write_batch(first, path, options=options)
+
+    def run(text: str, **given: Any) -> int:
+        return int(ms.sql(spark, text, **given).collect()[0][0])
+
+    counts = [
+        run(f"DELETE FROM {named} WHERE id = :gone", args={"gone": 0}),
+        run(
+            f"UPDATE {named} AS t SET v = t.v * 10, note = upper(note) WHERE id IN (1, 2) AND v < ?", args=[5]
+        ),
+        run(
+            f"""WITH s AS (SELECT * FROM {{rows}}) MERGE INTO {named} t USING s ON t.id = s.id
+            WHEN MATCHED AND s.v IS NULL THEN DELETE
+            WHEN MATCHED THEN UPDATE SET v = t.v + s.v
+            WHEN NOT MATCHED THEN INSERT (id, v, ts) VALUES (s.id, s.v, '7')
+            WHEN NOT MATCHED BY SOURCE AND t.id = 5 THEN UPDATE SET note = 'left'""",
+            rows=spark.createDataFrame([(3, None), (4, 1), (8, 8)], "id long, v long"),
+        ),
+        run(
+            f"""MERGE INTO {named} t USING (SELECT id + 1 AS id, v, note, ts FROM {named} WHERE id = 8) s
+            ON t.id = s.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"""
+        ),
+    ]
+    twice = f"MERGE INTO {named} t USING (SELECT explode(array(1, 1)) AS id) s ON t.id = s.id"
+    wrong = [
+        refused(lambda: run(f"{twice} WHEN MATCHED THEN UPDATE SET note = 'x'")),
+        refused(lambda: run(f"UPDATE {named} SET id = 7")),
+        refused(lambda: run(f"UPDATE {named} SET v = note")),
+        refused(lambda: run(f"UPDATE {named} SET ts = 1 WHERE id = 1")),
+    ]
+    rows = spark.read.format("mainstem").load(path).selectExpr("id", "v", "note", "ts").orderBy("id")
+    return {"counts": counts, "wrong": wrong, "rows": [list(row) for row in rows.collect()]}
+
+
 def main(folder: Path) -> dict[str, Any]:
     spark = (
         SparkSession.builder.remote("local[2,4]")
@@ -62,7 +101,8 @@ def main(folder: Path) -> dict[str, Any]:
         joined = f"{named} AS n JOIN {older} ON n.id = o.id AND n.v = o.v"
         query = f"SELECT sum(n.v) AS s, '{{}}' AS t FROM {joined} WHERE n.id > :low"
         found["query"] = list(ms.sql(spark, query, args={"low": 1}).collect()[0])
-        found["delete"] = refused(lambda: ms.sql(spark, f"DELETE FROM {named} WHERE id = 1"))
+        found["insert"] = refused(lambda: ms.sql(spark, f"INSERT INTO {named} VALUES (1, 1)"))
+        found["changed"] = changed(spark, str(folder / "changed"))
         read = spark.readStream.format("mainstem").load(first).select("id", "v")
         update = {"options": OPTIONS, "output_mode": "update"}
         found["update"] = refused(lambda: ms.write_stream(read, second, **update))

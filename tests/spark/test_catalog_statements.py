@@ -80,6 +80,11 @@ def test_what_is_told_and_changed_is_the_table_and_the_catalog_follows(spark: Sp
     assert _values(spark, "SELECT id FROM moved") == [("a",)]
     ms.sql(spark, "DROP TABLE moved")
     assert mainstem.open_table(path).scan().to_arrow().num_rows == 1
+    ms.sql(spark, f"CREATE TABLE moved USING hudi LOCATION '{path}'")
+    Path(path, "notes.txt").write_text("not the table's")
+    ms.sql(spark, "DROP TABLE moved PURGE")
+    assert not spark.catalog.tableExists("moved")
+    assert [one.name for one in Path(path).rglob("*")] == ["notes.txt"]
 
 
 def test_properties_of_the_catalog_count_in_statements_that_write(spark: SparkSession, path: str):

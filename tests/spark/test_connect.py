@@ -67,8 +67,23 @@ def test_services_indexes_and_queries_by_path_run_on_the_server(told: dict[str, 
     assert told["query"] == [3 + 4 + 5 + 6, "{}"]
 
 
+@pytest.mark.supports("Engines", "Spark Connect: DELETE, UPDATE, MERGE")
+def test_a_client_deletes_updates_and_merges_rows(told: dict[str, Any]):
+    found = told["changed"]
+    assert found["counts"] == [1, 2, 4, 1]
+    assert found["rows"] == [
+        [1, 10, "N", 10], [2, 20, "N", 10], [4, 5, "n", 10], [5, 5, "left", 10], [8, 8, None, 7],
+        [9, 8, None, 7],
+    ]  # fmt: skip
+    twice, key, kind, back = found["wrong"]
+    assert twice.startswith("Invalid: MERGE: several rows of the source match one row, with id=1")
+    assert "'id' is a record key or partition column" in key
+    assert "a value of type string is assigned to 'v', which is bigint: cast it" in kind
+    assert "a smaller ordering value than it has" in back
+
+
 def test_what_cannot_be_is_refused_in_one_line(told: dict[str, Any]):
     assert told["no key"].startswith("Invalid: record key field 'id' is null")
-    assert told["delete"].startswith("Unsupported: DELETE needs Spark's parser in this process")
+    assert told["insert"].startswith("Unsupported: INSERT needs Spark's parser in this process")
     assert told["update"].startswith("Unsupported: Spark Connect writes streams by the data source")
     assert not [text for text in told.values() if isinstance(text, str) and "\n" in text]

@@ -20,7 +20,7 @@ import mainstem
 from mainstem import spark as ms
 from mainstem.errors import Invalid, Unsupported
 from mainstem.spark import row_statements
-from mainstem.spark.row_syntax import parts_of, verb_of, without_marks
+from mainstem.spark.row_syntax import equal_sides, parts_of, verb_of, without_marks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -236,6 +236,48 @@ def test_a_source_that_may_change_between_two_looks_is_looked_at_once(
     ]  # fmt: skip
 
 
+def test_a_merge_that_does_the_same_to_old_and_new_rows_reads_nothing_of_the_table(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    _table(tmp_path)
+    reads: list[Any] = []
+    read = row_statements.read_in_tasks
+    monkeypatch.setattr(row_statements, "read_in_tasks", lambda *of: reads.append(of) or read(*of))
+    on = "t.id = s.id AND (s.city = t.city)"
+    listed = "name = s.name, price = s.price, ts = s.ts"
+    values = "(id, name, price, ts, city) VALUES (s.id, S.name, s.price, s.ts, s.city)"
+    cases = (
+        (on, "UPDATE SET *", "INSERT *", False),
+        (on, f"UPDATE SET {listed}", f"INSERT {values}", False),
+        (on, f"UPDATE SET {listed}", f"INSERT {values.replace('s.price', 's.price + 0')}", True),
+        (on, "UPDATE SET name = s.name, ts = s.ts", "INSERT *", True),
+        (f"{on} AND t.price > -1", "UPDATE SET *", "INSERT *", True),
+        ("t.id = s.id", "UPDATE SET *", "INSERT *", True),
+    )
+    for number, (condition, update, insert, reading) in enumerate(cases):
+        name, ts = f"m{number}", 20 + number
+        rows = f"""(1L, '{name}', 7D, {ts}L, 'rome'), ({100 + number}L, '{name}', 7D, 1L, 'oslo'),
+            (2L, 'late', 7D, 1L, 'oslo')"""
+        source = f"(SELECT * FROM VALUES {rows} AS v(id, name, price, ts, city))"
+        reads.clear()
+        ms.sql(spark, f"MERGE INTO {_in(tmp_path)} t USING {source} s ON {condition}"
+                      f" WHEN MATCHED THEN {update} WHEN NOT MATCHED THEN {insert}")  # fmt: skip
+        assert bool(reads) == reading, condition + update + insert
+        found = {row[0]: row[1:] for row in _rows(tmp_path, "id", "name", "ts")}
+        assert (found[1], found[2], found[100 + number]) == ((name, ts), ("n2", 10), (name, 1))
+
+
+def test_a_text_of_the_source_is_stored_as_the_number_that_it_is(spark: SparkSession, tmp_path: Path):
+    _table(tmp_path)
+    text = f"""MERGE INTO {_in(tmp_path)} t USING (SELECT id, '1000' AS ts FROM (SELECT 1L AS id) UNION ALL
+        SELECT 2L, {{}}) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET ts = s.ts"""
+    ms.sql(spark, text.format("'1001'"))
+    assert {(1, 1000), (2, 1001), (3, 10)} <= set(_rows(tmp_path, "id", "ts"))
+    for other in ("'much'", "concat('1', '0')"):
+        with pytest.raises(Invalid, match="type string is assigned to 'ts', which is bigint: cast it"):
+            ms.sql(spark, text.format(other))
+
+
 # -- what others write meanwhile ---------------------------------------------------------------------------
 
 
@@ -409,6 +451,11 @@ def test_a_source_that_holds_a_key_twice_is_refused_and_nothing_is_written(
             " WHEN NOT MATCHED THEN INSERT (id, ts, city) VALUES (s.id, 99, 'rome')",
             "would insert a row with id=1, city='rome', which the table has already",
         ),
+        (
+            "MERGE INTO {t} t USING (SELECT 1.5D AS id) s ON t.id = s.id"
+            " WHEN NOT MATCHED THEN INSERT (id, ts, city) VALUES (s.id, 99, 'rome')",
+            "would insert a row with id=1, city='rome', which the table has already",
+        ),
         ("MERGE WITH SCHEMA EVOLUTION INTO {t} t USING {t} s ON true WHEN MATCHED THEN DELETE",
          "WITH SCHEMA EVOLUTION"),
     ],
@@ -455,6 +502,22 @@ def test_parts_are_cut_at_the_statements_own_keywords_and_keep_their_text():
 )  # fmt: skip
 def test_other_statements_are_left_to_spark(text: str, verb: str | None):
     assert verb_of(text) == verb
+
+
+@pytest.mark.parametrize(
+    ("text", "sides"),
+    [
+        ("t.id = s.id", [("t.id", "s.id")]),
+        ("((a = f(b, '=')) and `c` = d + 1)", [("a", "f(b, '=')"), ("`c`", "d + 1")]),
+        ("a = b OR c = d", None), ("a <=> b", None), ("a = b = c", None), ("NOT a = b", None),
+        ("a = b AND c BETWEEN 1 AND 2", None), ("a = b AND (c = d OR e)", None), ("true", None),
+        ("a >= b", None), ("a = b AND c IS NULL", None),
+    ],
+)  # fmt: skip
+def test_conditions_that_are_equalities_alone_are_told_from_others(
+    text: str, sides: list[tuple[str, str]] | None
+):
+    assert equal_sides(text) == sides
 
 
 def test_parameters_without_names_get_names_in_their_order():

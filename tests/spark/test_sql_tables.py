@@ -16,6 +16,8 @@ pytest.importorskip("pyspark")
 import mainstem
 from mainstem import spark as ms
 from mainstem.errors import Invalid, Unsupported
+from mainstem.spark import relations_in_sql
+from mainstem.spark.options import ReadOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -105,6 +107,42 @@ def test_queries_read_tables_by_path_of_the_catalog_and_as_of_a_time(
         ms.sql(spark, "DELETE FROM part")
     with pytest.raises(Unsupported, match="IF NOT EXISTS"):
         ms.sql(spark, f"INSERT OVERWRITE {t} PARTITION (city = 'x') IF NOT EXISTS SELECT 1, 1D, 1")
+
+
+def test_a_query_reads_the_columns_and_rows_that_it_needs(
+    spark: SparkSession, table: mainstem.Table, monkeypatch: pytest.MonkeyPatch
+):
+    table.upsert({"id": [1, 2, 3], "price": [1.0, None, 3.0], "ts": [1, 1, 2], "city": ["oslo", "a", "a"]})
+    asked: list[tuple[set[str], str]] = []
+    read = relations_in_sql.read_in_tasks
+
+    def told(spark: SparkSession, options: ReadOptions) -> Any:
+        asked.append((set(options.columns or ()), options.filter or ""))
+        return read(spark, options)
+
+    monkeypatch.setattr(relations_in_sql, "read_in_tasks", told)
+    t = f"mainstem.`{table.path}`"
+    every = {"_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_record_key", "_hoodie_partition_path",
+             "_hoodie_file_name", *SCHEMA.names}  # fmt: skip
+    cases = (
+        (f"SELECT price FROM {t} WHERE ts < 2 AND city LIKE 'o%'", [(1.0,)],
+         [({"price", "ts", "city"}, "`ts` < 2")]),
+        (f"SELECT count(*) FROM {t}", [(3,)], [({"ts"}, "")]),
+        (f"SELECT a.id, b.price FROM {t} a JOIN {t} b ON a.id = b.id AND a.ts = 2", [(3, 3.0)], None),
+        (f"SELECT id FROM {t} WHERE price = (SELECT max(price) FROM {t} WHERE id IN (1, 3))", [(3,)], None),
+        (f"SELECT * FROM {t} ORDER BY id LIMIT 1", None, [(every, "")]),
+        (f"WITH w AS (SELECT * FROM {t}) SELECT id FROM w WHERE id = ?", [(2,)], [({"id"}, "`id` = 2")]),
+    )  # fmt: skip
+    for text, rows, wanted in cases:
+        asked.clear()
+        found = ms.sql(spark, text, **({"args": [2]} if "?" in text else {})).collect()
+        assert rows is None or [tuple(row) for row in found] == rows, text
+        assert len(asked) >= 1, text
+        if wanted is not None:
+            assert [one[0] for one in asked] == [one[0] for one in wanted], text
+            assert all(part in one[1] for one, (_, part) in zip(asked, wanted, strict=True)), (text, asked)
+        elif "JOIN" in text:
+            assert all(columns < every for columns, _ in asked), asked
 
 
 def test_table_functions_tell_of_timeline_files_and_changes(spark: SparkSession, table: mainstem.Table):
