@@ -76,6 +76,8 @@ class Describer:
     def data_file(self, footer: Footer, location: str) -> DataFile:
         """Raises ``Unsupported`` for a file whose cells readers of Iceberg would see otherwise than Hudi's,
         ``NotOneValue`` for one without a partition of this spec."""
+        ids = parquet_path_to_id_mapping(self.schema)
+        self._check_nesting(footer, ids)
         wrong = unfit(self.schema, footer.columns)
         if wrong is not None:
             raise Unsupported(
@@ -84,8 +86,8 @@ class Describer:
             )
         values = self._values(footer)
         plan = defaultdict(lambda: _nothing, compute_statistics_plan(self.schema, dict(self.properties)))
-        ids = defaultdict(lambda: _NOT_LISTED, parquet_path_to_id_mapping(self.schema))
-        told = data_file_statistics_from_parquet_metadata(footer.metadata, plan, ids).to_serialized_dict()
+        listed = defaultdict(lambda: _NOT_LISTED, ids)
+        told = data_file_statistics_from_parquet_metadata(footer.metadata, plan, listed).to_serialized_dict()
         told["column_sizes"].pop(_NOT_LISTED, None)
         found = DataFile.from_args(
             content=DataFileContent.DATA, file_path=location, file_format=FileFormat.PARQUET,
@@ -94,6 +96,19 @@ class Describer:
         )  # fmt: skip
         found.spec_id = self.spec.spec_id
         return found
+
+    def _check_nesting(self, footer: Footer, ids: Mapping[str, int]) -> None:
+        """Refuses lists in two levels, as Hudi's Spark writer has them: DuckDB shows their elements as nulls,
+        and Spark's Iceberg fails."""
+        own = {field.name for field in self.schema.fields}
+        paths = (footer.metadata.schema.column(at).path for at in range(footer.metadata.num_columns))
+        for path in paths:
+            if path not in ids and path.partition(".")[0] in own:
+                raise Unsupported(
+                    f"the base file {footer.path} holds {path}, where Iceberg's readers look for lists as"
+                    " NAME.list.element and maps as NAME.key_value: a compaction or clustering by mainstem"
+                    " writes it so, Hudi's Spark writer with parquet.avro.write-old-list-structure=false"
+                )
 
     def _values(self, footer: Footer) -> list[Any]:
         by_path = dict(path_values(footer.partition, self.config, self.shown))
