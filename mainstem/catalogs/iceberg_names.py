@@ -1,0 +1,54 @@
+"""Lets a name in an Iceberg catalog stand for the newest version of a table's Iceberg metadata."""
+
+from __future__ import annotations
+
+from mainstem.catalogs.iceberg_rest import METADATA
+from mainstem.catalogs.protocol import CatalogStore, Entry
+from mainstem.catalogs.table_names import checked, split_name
+from mainstem.errors import Invalid, Unsupported
+from mainstem.storage import paths
+from mainstem.storage.spellings import same_place
+
+
+def name_version(store: CatalogStore, database: str, name: str, metadata: str) -> bool:
+    """Registers the version at ``metadata``, or lets the name that is there stand for it, unless it stands for
+    a later one already; True if the name is new.
+
+    Raises ``Invalid`` for a name that is another table's, ``Unavailable``.
+    """
+    location = metadata.rpartition("/metadata/")[0]
+    wanted = Entry(database, name, location, parameters={METADATA: metadata})
+    found = store.entry(database, name)
+    if found is None and store.create(wanted):
+        return True
+    found = found or store.entry(database, name)
+    if found is not None and not same_place(found.location, location):
+        raise Invalid(
+            f"the name {wanted.full_name} of {store.place} is taken by the table at another place,"
+            f" {found.location[:300]!r}: register under another name, or drop that entry first",
+            table=location,
+        )
+    if found is None or _number(found.parameters[METADATA]) < _number(metadata):
+        store.alter(wanted, cascade=False)
+    return False
+
+
+def _number(metadata: str) -> int:
+    return paths.parse_iceberg_version(metadata.rpartition("/")[2]) or 0
+
+
+class NamedAfterPublications:
+    """Called with each version that this process publishes. ``name``: DATABASE.TABLE, or a table of the
+    database ``default``."""
+
+    def __init__(self, store: CatalogStore, name: str) -> None:
+        """Raises ``Invalid`` for a name that is none, ``Unsupported`` for a catalog of another kind."""
+        if not store.of_iceberg:
+            raise Unsupported(f"{store.place} holds no Iceberg tables: expected rest:http://host:port")
+        self._store, (self._database, self._name) = store, split_name(name)
+        checked(self._name, "table")
+
+    def __call__(self, metadata: str) -> None:
+        if not self._store.has_database(self._database):
+            self._store.create_database(self._database, "")
+        name_version(self._store, self._database, self._name, metadata)
