@@ -223,7 +223,7 @@ class Catalog:
         """Publishes Iceberg's metadata, and lets the name stand for it."""
         published = table.services.publish_iceberg()
         full_name = f"{database}.{name}"
-        made = (full_name,) if name_version(self.store, database, name, published.metadata) else ()
+        made = (full_name,) if name_version(self.store, database, name, published) else ()
         return Synced((full_name,), made, 0, 0, 0, (), None, published.seen or None)
 
 

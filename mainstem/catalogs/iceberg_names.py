@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from mainstem.catalogs.entries import LAST_COMPLETION
 from mainstem.catalogs.iceberg_rest import METADATA
 from mainstem.catalogs.protocol import CatalogStore, Entry
 from mainstem.catalogs.table_names import checked, split_name
 from mainstem.errors import Invalid, Unsupported
-from mainstem.storage import paths
 from mainstem.storage.spellings import same_place
 
+if TYPE_CHECKING:
+    from mainstem.iceberg.publishing import Published
 
-def name_version(store: CatalogStore, database: str, name: str, metadata: str) -> bool:
-    """Registers the version at ``metadata``, or lets the name that is there stand for it, unless it stands for
-    a later one already; True if the name is new.
+
+def name_version(store: CatalogStore, database: str, name: str, published: Published) -> bool:
+    """Registers a version, or lets the name that is there stand for it, unless it stands for a later one;
+    True if the name is new.
 
     Raises ``Invalid`` for a name that is another table's, ``Unavailable``.
     """
+    metadata = published.metadata
     location = metadata.rpartition("/metadata/")[0]
     wanted = Entry(database, name, location, parameters={METADATA: metadata})
     found = store.entry(database, name)
@@ -28,13 +34,10 @@ def name_version(store: CatalogStore, database: str, name: str, metadata: str) -
             f" {found.location[:300]!r}: register under another name, or drop that entry first",
             table=location,
         )
-    if found is None or _number(found.parameters[METADATA]) < _number(metadata):
+    told = {} if found is None else found.parameters
+    if told.get(METADATA) != metadata and told.get(LAST_COMPLETION, "") <= published.seen:
         store.alter(wanted, cascade=False)
     return False
-
-
-def _number(metadata: str) -> int:
-    return paths.parse_iceberg_version(metadata.rpartition("/")[2]) or 0
 
 
 class NamedAfterPublications:
@@ -48,7 +51,7 @@ class NamedAfterPublications:
         self._store, (self._database, self._name) = store, split_name(name)
         checked(self._name, "table")
 
-    def __call__(self, metadata: str) -> None:
+    def __call__(self, published: Published) -> None:
         if not self._store.has_database(self._database):
             self._store.create_database(self._database, "")
-        name_version(self._store, self._database, self._name, metadata)
+        name_version(self._store, self._database, self._name, published)

@@ -35,8 +35,8 @@ class IcebergAfterChanges:
     given: Mapping[str, str]
     place: str
     _turn: Mutex
-    #: called with the location of each version that this process made, or found to be newest
-    told: Callable[[str], None] | None = None
+    #: called with each version that this process made, or found to be newest
+    told: Callable[[Published], None] | None = None
 
     @classmethod
     def of(cls, seams: Seams, given: Mapping[str, str], place: str) -> IcebergAfterChanges:
@@ -73,7 +73,7 @@ class IcebergAfterChanges:
         try:
             published = self.publish()
             if self.told is not None:
-                self.told(published.metadata)
+                self.told(published)
         except Exception as error:  # whatever fails, the instant is complete
             self._warn(error)
 
