@@ -1,10 +1,9 @@
 """What Iceberg is told of a base file: rows, size, partition and bounds, all of it from the file's footer.
 
 Partition values are taken from the column's statistics, which must show one value in the whole file; what a
-path says is not believed, except where the files lack the column
-(``hoodie.datasource.write.drop.partition.columns``) or Hudi itself shows the path's value. Where a file shows
-no single value, the table is unpartitioned for Iceberg from then on (partition evolution: older files stay as
-they are); readers still skip files by their bounds.
+path says is not believed, and where Hudi shows the path's value, the file's must be the same. Where a file
+shows no single value, the table is unpartitioned for Iceberg from then on (partition evolution: older files
+stay as they are); readers still skip files by their bounds.
 """
 
 from __future__ import annotations
@@ -115,7 +114,9 @@ class Describer:
         values: dict[str, Any] = {}
         for name, text in by_path.items():
             wanted = None if text is None else pa.scalar(text).cast(self.shown.field(name).type).as_py()
-            if name in footer.columns.names and _only_value(footer.metadata, name) != wanted:
+            if name not in footer.columns.names:
+                raise Unsupported(f"the base file {footer.path} lacks the partition column {name}")
+            if _only_value(footer.metadata, name) != wanted:
                 raise Unsupported(
                     f"the column {name} of the base file {footer.path} is {wanted!r} by the partition's path,"
                     " as Hudi reads it, and something else in the file, as Iceberg would"
@@ -124,11 +125,8 @@ class Describer:
         fields = [self.schema.find_field(field.source_id).name for field in self.spec.fields]
         for name in fields:
             if name not in values:
-                if name not in footer.columns.names:
-                    raise NotOneValue
                 values[name] = _only_value(footer.metadata, name)
-        absent = [n for n in by_path if n not in footer.columns.names and n not in fields]
-        if absent or any(values[name] is _ABSENT for name in fields):
+        if any(values[name] is _ABSENT for name in fields):
             raise NotOneValue
         return [
             partition_record_value(field, values[name], self.schema)
