@@ -147,6 +147,7 @@ ICEBERG_SNAPSHOTS = Whole(
     "hoodie.mainstem.iceberg.snapshots", 10, 1, 1_000, "snapshots", read_by="iceberg.after_changes",
     table=True, says="How many snapshots Iceberg's readers may travel back to, while their files are there.",
 )  # fmt: skip
+ICEBERG_OPTIONS = (ICEBERG, ICEBERG_CATALOG, ICEBERG_NAME, ICEBERG_SNAPSHOTS)
 READ_OPTIMIZED = Flag(
     "hoodie.query.as.ro.table", False, read_by="catalogs.belief",
     says="Of an entry in a catalog: it shows the base files alone. A sync writes it.",

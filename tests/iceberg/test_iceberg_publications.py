@@ -131,6 +131,15 @@ def test_what_no_version_names_goes_after_an_hour(tmp_path: Path) -> None:
     check_shows_base_files(table)
 
 
+def test_every_process_follows_what_the_table_says(tmp_path: Path) -> None:
+    made(tmp_path / "t", {**ASKED, "hoodie.mainstem.iceberg.snapshots": "1"})
+    for n in range(3):
+        compacted(mainstem.open_table(tmp_path / "t", QUIET), 1, n=n)
+    table = mainstem.open_table(tmp_path / "t")
+    assert [row["n"] for row in check_shows_base_files(table)] == [2]
+    assert len(iceberg_table(table).snapshots()) == 1
+
+
 # -- failures -------------------------------------------------------------------------------------
 
 
