@@ -141,7 +141,10 @@ def test_every_module_is_imported_or_names_an_extra(bare: Path, tmp_path: Path) 
         "print(json.dumps(missed))"
     )
     missed = json.loads(_said(bare, "-I", "-c", program, at=tmp_path))
-    rooms = {"pyspark": "mainstem.spark.", "pyflink": "mainstem.flink.", "pandas": "mainstem.flink."}
+    rooms = {
+        "pyspark": "mainstem.spark.", "pyflink": "mainstem.flink.", "pandas": "mainstem.flink.",
+        "pyiceberg": "mainstem.iceberg.",
+    }  # fmt: skip
     rooms |= {engine: f"mainstem.{engine}" for engine in ("ray", "daft", "dask", "dbt", "dagster")}
     strange = {
         module: name

@@ -12,7 +12,7 @@ from mainstem.api.real_seams import as_text
 from mainstem.api.table import Table, open_table
 from mainstem.catalogs.belief import HUDI, kind_of, place_of, read_optimized
 from mainstem.catalogs.entries import LAST_COMPLETION, LAST_TIME
-from mainstem.catalogs.iceberg_rest import METADATA
+from mainstem.catalogs.iceberg_names import name_version
 from mainstem.catalogs.known import entry_named, store_for_sync, store_of
 from mainstem.catalogs.protocol import Column, Entry
 from mainstem.catalogs.sync_options import SyncOptions
@@ -221,23 +221,10 @@ class Catalog:
 
     def _sync_iceberg(self, table: Table, database: str, name: str) -> Synced:
         """Publishes Iceberg's metadata, and lets the name stand for it."""
-        store, published = self.store, table.services.publish_iceberg()
-        location = published.metadata.rpartition("/metadata/")[0]
-        wanted = Entry(database, name, location, parameters={METADATA: published.metadata})
-        found = store.entry(database, name)
-        created = found is None and store.create(wanted)
-        if not created:
-            found = found or store.entry(database, name)
-            if found is not None and not same_place(found.location, location):
-                raise Invalid(
-                    f"the name {wanted.full_name} of {store.place} is taken by the table at another place,"
-                    f" {found.location[:300]!r}: register under another name, or drop that entry first",
-                    table=table.path,
-                )
-            if found is None or found.parameters[METADATA] != published.metadata:
-                store.alter(wanted, cascade=False)
-        made = (wanted.full_name,) if created else ()
-        return Synced((wanted.full_name,), made, 0, 0, 0, (), None, published.seen or None)
+        published = table.services.publish_iceberg()
+        full_name = f"{database}.{name}"
+        made = (full_name,) if name_version(self.store, database, name, published) else ()
+        return Synced((full_name,), made, 0, 0, 0, (), None, published.seen or None)
 
 
 def open_catalog(place: Place, properties: Mapping[str, object] | None = None) -> Catalog:

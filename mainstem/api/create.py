@@ -28,6 +28,7 @@ from mainstem.layout.stored_bucket_rules import put_first_rules
 from mainstem.layout.time_partitions import time_options
 from mainstem.merge import modes
 from mainstem.options import CONCURRENCY, FSYNC, METADATA, NBCC, OCC, SHARED, WriterOptions, families
+from mainstem.options.catalogs import ICEBERG_OPTIONS
 from mainstem.options.locks import (
     CONFLICTS,
     CONFLICTS_BY_FILE,
@@ -299,6 +300,7 @@ def new_properties(
         or (version == 8 and k in (NEW_ENCODING, ENCODING_VALIDATION))
         or (uses_rings(placing) and k in (*OF_RINGS, MAX_FILE))
         or k in (EXCLUSIVE, DATABASE_NAME, POPULATE_META_FIELDS, SORT_COLUMNS, LAYOUT_STRATEGY)
+        or k in ICEBERG_OPTIONS
     }
     for option in (DELETE_FIELD, DELETE_MARKER):  # under the names that Hudi keeps them by
         if option in given:

@@ -18,7 +18,7 @@ from mainstem.layout.properties import TableConfig, load_config
 from mainstem.layout.version_10 import INDEXES, check_built
 from mainstem.metadata.metadata_partitions import has_metadata
 from mainstem.options import DATA_SKIPPING, METADATA, WriterOptions
-from mainstem.options.catalogs import HIVE_SYNC, META_SYNC
+from mainstem.options.catalogs import HIVE_SYNC, ICEBERG_CATALOG, ICEBERG_NAME, META_SYNC
 from mainstem.options.locks import TABLE_BASE
 from mainstem.options.placing import (
     BUCKETS,
@@ -305,6 +305,13 @@ class OpenedTable:
         """Make Iceberg's metadata follow base files where options ask for it, and never name gone ones."""
         iceberg = self.iceberg()
         ctx.before_removal = iceberg.before_removal
+        place = ICEBERG_CATALOG.read(iceberg.given)
+        if iceberg.is_asked and place:
+            from mainstem.catalogs.iceberg_names import NamedAfterPublications
+            from mainstem.catalogs.known import store_of
+
+            name = ICEBERG_NAME.read(iceberg.given) or self.config.name
+            iceberg.told = NamedAfterPublications(store_of(place), name)
         if iceberg.is_asked:
             ctx.base_files_changed = iceberg.changed
 

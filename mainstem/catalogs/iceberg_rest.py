@@ -30,7 +30,7 @@ def check_rest_place(place: str) -> None:
     """Raises ``Invalid`` for text that names no REST catalog, or holds credentials."""
     found = urlsplit(place.removeprefix(SCHEME))
     if found.scheme not in ("http", "https") or not found.netloc:
-        raise Invalid(f"{place[:200]!r}: expected rest:http://host:port or rest:https://host[?warehouse=NAME]")
+        raise Invalid(f"{place[:200]!r}: expected rest:http://host:port, or rest:https://host?warehouse=NAME")
     if "@" in found.netloc or set(parse_qs(found.query)) - {"warehouse"} or found.fragment:
         raise Invalid(
             f"{SCHEME}{found.scheme}://{found.hostname}: credentials and options do not belong into a"

@@ -35,6 +35,8 @@ class IcebergAfterChanges:
     given: Mapping[str, str]
     place: str
     _turn: Mutex
+    #: called with each version that this process made, or found to be newest
+    told: Callable[[Published], None] | None = None
 
     @classmethod
     def of(cls, seams: Seams, given: Mapping[str, str], place: str) -> IcebergAfterChanges:
@@ -69,7 +71,9 @@ class IcebergAfterChanges:
     def changed(self) -> None:
         """After an instant that changed base files; raises nothing."""
         try:
-            self.publish()
+            published = self.publish()
+            if self.told is not None:
+                self.told(published)
         except Exception as error:  # whatever fails, the instant is complete
             self._warn(error)
 
@@ -85,7 +89,7 @@ class IcebergAfterChanges:
 
     def _warn(self, error: Exception) -> None:
         warnings.warn(
-            f"Iceberg's metadata of {self.seams.storage.base} was not brought up: {error}. The table is"
+            f"Iceberg's side of {self.seams.storage.base} was not brought up: {error}. The table is"
             " complete; the next compaction tries again, and so does the command mainstem iceberg",
             IcebergWarning,
             stacklevel=4,

@@ -1,10 +1,9 @@
 """What Iceberg is told of a base file: rows, size, partition and bounds, all of it from the file's footer.
 
 Partition values are taken from the column's statistics, which must show one value in the whole file; what a
-path says is not believed, except where the files lack the column
-(``hoodie.datasource.write.drop.partition.columns``) or Hudi itself shows the path's value. Where a file shows
-no single value, the table is unpartitioned for Iceberg from then on (partition evolution: older files stay as
-they are); readers still skip files by their bounds.
+path says is not believed, and where Hudi shows the path's value, the file's must be the same. Where a file
+shows no single value, the table is unpartitioned for Iceberg from then on (partition evolution: older files
+stay as they are); readers still skip files by their bounds.
 """
 
 from __future__ import annotations
@@ -76,6 +75,8 @@ class Describer:
     def data_file(self, footer: Footer, location: str) -> DataFile:
         """Raises ``Unsupported`` for a file whose cells readers of Iceberg would see otherwise than Hudi's,
         ``NotOneValue`` for one without a partition of this spec."""
+        ids = parquet_path_to_id_mapping(self.schema)
+        self._check_nesting(footer, ids)
         wrong = unfit(self.schema, footer.columns)
         if wrong is not None:
             raise Unsupported(
@@ -84,8 +85,8 @@ class Describer:
             )
         values = self._values(footer)
         plan = defaultdict(lambda: _nothing, compute_statistics_plan(self.schema, dict(self.properties)))
-        ids = defaultdict(lambda: _NOT_LISTED, parquet_path_to_id_mapping(self.schema))
-        told = data_file_statistics_from_parquet_metadata(footer.metadata, plan, ids).to_serialized_dict()
+        listed = defaultdict(lambda: _NOT_LISTED, ids)
+        told = data_file_statistics_from_parquet_metadata(footer.metadata, plan, listed).to_serialized_dict()
         told["column_sizes"].pop(_NOT_LISTED, None)
         found = DataFile.from_args(
             content=DataFileContent.DATA, file_path=location, file_format=FileFormat.PARQUET,
@@ -95,12 +96,27 @@ class Describer:
         found.spec_id = self.spec.spec_id
         return found
 
+    def _check_nesting(self, footer: Footer, ids: Mapping[str, int]) -> None:
+        """Refuses lists in two levels, as Hudi's Spark writer has them: DuckDB shows their elements as nulls,
+        and Spark's Iceberg fails."""
+        own = {field.name for field in self.schema.fields}
+        paths = (footer.metadata.schema.column(at).path for at in range(footer.metadata.num_columns))
+        for path in paths:
+            if path not in ids and path.partition(".")[0] in own:
+                raise Unsupported(
+                    f"the base file {footer.path} holds {path}, where Iceberg's readers look for lists as"
+                    " NAME.list.element and maps as NAME.key_value: a compaction or clustering by mainstem"
+                    " writes it so, Hudi's Spark writer with parquet.avro.write-old-list-structure=false"
+                )
+
     def _values(self, footer: Footer) -> list[Any]:
         by_path = dict(path_values(footer.partition, self.config, self.shown))
         values: dict[str, Any] = {}
         for name, text in by_path.items():
             wanted = None if text is None else pa.scalar(text).cast(self.shown.field(name).type).as_py()
-            if name in footer.columns.names and _only_value(footer.metadata, name) != wanted:
+            if name not in footer.columns.names:
+                raise Unsupported(f"the base file {footer.path} lacks the partition column {name}")
+            if _only_value(footer.metadata, name) != wanted:
                 raise Unsupported(
                     f"the column {name} of the base file {footer.path} is {wanted!r} by the partition's path,"
                     " as Hudi reads it, and something else in the file, as Iceberg would"
@@ -109,11 +125,8 @@ class Describer:
         fields = [self.schema.find_field(field.source_id).name for field in self.spec.fields]
         for name in fields:
             if name not in values:
-                if name not in footer.columns.names:
-                    raise NotOneValue
                 values[name] = _only_value(footer.metadata, name)
-        absent = [n for n in by_path if n not in footer.columns.names and n not in fields]
-        if absent or any(values[name] is _ABSENT for name in fields):
+        if any(values[name] is _ABSENT for name in fields):
             raise NotOneValue
         return [
             partition_record_value(field, values[name], self.schema)

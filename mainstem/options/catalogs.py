@@ -135,10 +135,19 @@ ICEBERG = Flag(
     says="Iceberg's metadata beside the base files follows each compaction, clustering, bulk insert and"
     " overwrite.",
 )  # fmt: skip
+ICEBERG_CATALOG = Text(
+    "hoodie.mainstem.iceberg.catalog", read_by="api.opened_table", table=True, like="rest:http://host:port",
+    says="With the option before: the Iceberg catalog in which a name follows each publication.",
+)  # fmt: skip
+ICEBERG_NAME = Text(
+    "hoodie.mainstem.iceberg.catalog.table", read_by="api.opened_table", table=True, like="DATABASE.TABLE",
+    says="That name; without it `hoodie.table.name`, in the database `default`.",
+)  # fmt: skip
 ICEBERG_SNAPSHOTS = Whole(
     "hoodie.mainstem.iceberg.snapshots", 10, 1, 1_000, "snapshots", read_by="iceberg.after_changes",
     table=True, says="How many snapshots Iceberg's readers may travel back to, while their files are there.",
 )  # fmt: skip
+ICEBERG_OPTIONS = (ICEBERG, ICEBERG_CATALOG, ICEBERG_NAME, ICEBERG_SNAPSHOTS)
 READ_OPTIMIZED = Flag(
     "hoodie.query.as.ro.table", False, read_by="catalogs.belief",
     says="Of an entry in a catalog: it shows the base files alone. A sync writes it.",

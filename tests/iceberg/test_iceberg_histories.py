@@ -97,6 +97,11 @@ class History:
         rows = check_shows_base_files(self.table)
         found = iceberg_table(self.table)
         current = found.current_snapshot()
+        least, city = self.chance.randint(0, 9), self.chance.choice(CITIES)
+        where = f"city = '{city}'" if city else "city IS NULL"
+        picked = found.scan(row_filter=f"n >= {least} AND {where}").to_arrow()
+        wanted = sum(row["n"] >= least and row["city"] == city for row in rows)
+        assert picked.num_rows == wanted, f"{least}, {city}"
         for snapshot in found.snapshots():
             then = found.scan(snapshot_id=snapshot.snapshot_id).to_arrow()
             before = pa.Table.from_pylist(self.shown.get(snapshot.snapshot_id, []))

@@ -18,6 +18,7 @@ from pyiceberg.catalog import load_catalog
 import mainstem
 from mainstem.cli.main import main
 from mainstem.errors import Invalid, Unavailable, Unsupported
+from mainstem.iceberg.after_changes import IcebergWarning
 from tests.servers import iceberg_rest
 
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string())])
@@ -72,6 +73,26 @@ def test_a_table_is_registered_read_refreshed_and_dropped(url: str, tmp_path: Pa
     assert catalog.tables("city") == []
     catalog.drop_database("city")
     assert mainstem.open_table(table.path).scan(["id"]).to_arrow().num_rows == 3
+
+
+def test_a_name_follows_each_compaction(url: str, tmp_path: Path) -> None:
+    options = {
+        **QUIET, "hoodie.mainstem.iceberg.enable": "true", "hoodie.mainstem.iceberg.catalog": f"rest:{url}",
+        "hoodie.mainstem.iceberg.catalog.table": "follows.trips",
+    }  # fmt: skip
+    table = mainstem.create_table(tmp_path / "t", SCHEMA, record_key="id", buckets=1, properties=options)
+    for last in (1, 2, 3):
+        table.upsert(rows(last))
+        table.services.compact()
+        assert read_by_name(url, "follows.trips") == list(range(1, last + 1))
+    other = {**options, "hoodie.mainstem.iceberg.catalog": "rest:http://127.0.0.1:9"}
+    away = mainstem.create_table(tmp_path / "u", SCHEMA, record_key="id", buckets=1, properties=other)
+    with pytest.warns(IcebergWarning, match="look at the address"):
+        away.bulk_insert(rows(1))
+    assert away.scan().to_arrow().num_rows == 1
+    wrong = {**options, "hoodie.mainstem.iceberg.catalog": str(tmp_path)}
+    with pytest.raises(Unsupported, match="holds no Iceberg tables"):
+        mainstem.create_table(tmp_path / "v", SCHEMA, record_key="id", properties=wrong).bulk_insert(rows(1))
 
 
 def test_names_of_others_are_left_alone(url: str, tmp_path: Path) -> None:
