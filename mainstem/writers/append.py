@@ -54,7 +54,7 @@ _OPEN_FILES_MAX = 400
 # So many markers are put together.
 TOGETHER_MIN = 64
 # The rows of larger transactions are not kept in memory until the commit.
-_WRITTEN_BYTES_MAX = 8 * MIB
+_WRITTEN_BYTES_MAX = 16 * MIB
 # Rows that wait for native log files take so much memory at most, together.
 _HELD_BYTES_MAX = 128 * MIB
 

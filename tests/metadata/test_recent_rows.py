@@ -64,6 +64,7 @@ def compacted(table: mainstem.Table, monkeypatch: pytest.MonkeyPatch) -> set[str
     return found
 
 
+@pytest.mark.disk("the log file's size is looked at")
 def test_rows_of_many_files_in_one_value_count_as_what_they_take(tmp_path: Path) -> None:
     """The row of a partition in ``files`` names all files of a commit: it is one row, however many."""
     mainstem.create_table(

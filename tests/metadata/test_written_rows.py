@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 import mainstem
-from mainstem.formats import avro_decode
+from mainstem.formats import avro_decode, log_file
 from mainstem.metadata.commits import action as commit_action
 from mainstem.metadata.commits.action import Action, FileChanges
 from mainstem.metadata.commits.delta_commit import MetadataCommit
@@ -107,6 +107,7 @@ def nothing_decoded(monkeypatch) -> None:
         raise AssertionError("rows were decoded")
 
     monkeypatch.setattr(commit_action, "decode_many", refuse)
+    monkeypatch.setattr(commit_action, "read_blocks", refuse)
 
 
 def upsert(table: mainstem.Table) -> None:
@@ -148,8 +149,12 @@ def other_types(table: mainstem.Table) -> None:
     table.upsert(some)
 
 
-def test_metadata_of_commits_is_that_of_the_rows_that_they_stored(tmp_path, compared) -> None:
+@pytest.mark.parametrize("together", [2**22, 0], ids=["few rows", "more than are decoded together"])
+def test_metadata_of_commits_is_that_of_the_rows_that_they_stored(
+    tmp_path, compared, monkeypatch, together
+) -> None:
     table = make(tmp_path / "t")
+    monkeypatch.setattr(commit_action, "_TOGETHER_BYTES", together)
     for write in (upsert, batches, deletes, flagged, other_types, grown):
         write(table)
         added = compared[-1].added
@@ -188,14 +193,17 @@ def test_rows_of_a_large_transaction_are_not_kept_until_it_commits(tmp_path, com
     assert not compared[-1].written and table.validate_metadata().ok
 
 
-def test_a_small_commit_decodes_nothing_that_it_wrote(tmp_path, monkeypatch) -> None:
+@pytest.mark.parametrize("together", [2**22, 0], ids=["few rows", "more than are decoded together"])
+def test_a_commit_decodes_nothing_that_its_writer_still_holds(tmp_path, monkeypatch, together) -> None:
     assert avro_decode.decode_many is commit_action.decode_many
+    assert log_file.read_blocks is commit_action.read_blocks
     table = mainstem.create_table(
         tmp_path / "t", SCHEMA, record_key="id", ordering="ts", partition_by="city", buckets=2
     )
     table.upsert(rows(0, 4))
     table.create_index("column_stats", ["ts", "money", "double"])
     nothing_decoded(monkeypatch)
+    monkeypatch.setattr(commit_action, "_TOGETHER_BYTES", together)
     table.upsert(rows(0, 30))
     monkeypatch.undo()
     assert table.validate_metadata().ok

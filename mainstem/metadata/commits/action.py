@@ -211,21 +211,24 @@ class Action:
 
     @cached_property
     def _decoded_together(self) -> Mapping[str, list[Rows]]:
-        """Path of each log file of a small action -> its rows in all indexed columns.
+        """Path of each log file whose rows the writer still holds, or of a small action -> its rows in all
+        indexed columns.
 
-        Decoding several small blocks at once for all indexes costs hardly more than decoding one for one
-        index. Rows that the writer still holds are not decoded.
+        Rows that the writer still holds are not decoded, however many. Decoding several small blocks at once
+        for all indexes costs hardly more than decoding one for one index.
         """
-        logs = [(p, name) for p, name in self.changes.files() if paths.parse_base_name(name) is None]
-        if sum(self.changes.added[p][name] for p, name in logs) > _TOGETHER_BYTES:
-            return {}
         columns = sorted(self._indexed)
         found = self._still_there(columns)
+        logs = [
+            (p, name)
+            for p, name in self.changes.files()
+            if paths.parse_base_name(name) is None and paths.in_partition(p, name) not in found
+        ]
+        if sum(self.changes.added[p][name] for p, name in logs) > _TOGETHER_BYTES:
+            return found
         waiting: dict[str, list[tuple[LogBlock, list[Rows], int]]] = {}
         for p, name in logs:
             path = paths.in_partition(p, name)
-            if path in found:
-                continue
             rows = found[path] = []
             if not _has_blocks(name):
                 rows += self._parquet_rows(path, columns) if _has_rows(name) else ()
