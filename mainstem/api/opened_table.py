@@ -219,7 +219,7 @@ class OpenedTable:
             return
         identity = note_identity(self.seams.storage, self.seams.random)
         now = load_config(self.seams.storage)
-        changed = self.config.changed(now)
+        changed = self.config.following(now).changed(now)
         if changed or now.create_schema != self.config.create_schema:
             what = "; ".join(changed) or f"{CREATE_SCHEMA} differs"
             raise TableReplaced(

@@ -392,6 +392,18 @@ class TableConfig:
         """A table that says nothing of its layout, as one that was upgraded, has the default one."""
         return self._get(key, STORAGE_LAYOUT.default if key == STORAGE_LAYOUT else "")
 
+    def following(self, other: TableConfig) -> TableConfig:
+        """This config with the version and storage layout of ``other``, if nothing but the form of log files
+        changes between their versions (9 and 10)."""
+        if {self.version, other.version} != {NATIVE_LOGS_FROM - 1, NATIVE_LOGS_FROM}:
+            return self
+        layout = other.raw.get(STORAGE_LAYOUT)
+        raw: dict[str, str] = {key: value for key, value in self.raw.items() if key != STORAGE_LAYOUT}
+        raw[TABLE_VERSION] = str(other.version)
+        if layout is not None:
+            raw[STORAGE_LAYOUT] = layout
+        return replace(self, raw=raw)
+
     def was_resized_from(self, text: str) -> bool:
         """Whether the table had so many buckets, and was resized since."""
         text = text.strip()
