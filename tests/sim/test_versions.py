@@ -1,8 +1,8 @@
 """Goal: a table that changes its version beside writers and services loses and doubles nothing, and holds no
 native log file that counts while it has version 9.
 
-Method: the simulated world's scenarios ``versions`` and ``versions-indexed``; seeded bugs show that they would
-notice.
+Method: the simulated world's scenarios ``versions`` and ``versions-indexed``; seeded bugs show that they
+would notice.
 """
 
 from __future__ import annotations
