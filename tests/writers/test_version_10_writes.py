@@ -97,6 +97,8 @@ def some_operations(table: mainstem.Table, seed: int) -> Any:
         yield step
 
 
+@pytest.mark.supports("Tables and layouts", "table version 10 (write)")
+@pytest.mark.supports("Tables and layouts", "storage layout lsm_tree (write)")
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("mode", ["EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"])
 def test_rows_are_those_of_a_table_of_version_9(tmp_path: Path, layout: str, mode: str) -> None:
