@@ -17,6 +17,7 @@ from tests.sim.run import simulate
 ENOUGH = 40
 
 
+@pytest.mark.supports("Tables and layouts", "table version 10 (write)")
 @pytest.mark.parametrize(("scenario", "seed"), [("native", 1), ("native", 2), ("native-tasks", 1)])
 def test_writers_of_version_10_lose_and_double_nothing(scenario: str, seed: int) -> None:
     result = simulate(seed, scenario)
