@@ -141,7 +141,7 @@ def check_metadata_files(path: Path) -> None:
         found = open_hfile(memoryview(file.read_bytes()), path=file.name)
         header = json.loads(found.info[HEADER_KEY])
         assert header == {"VERSION": "2", "INSTANT_TIME": log.instant, "SCHEMA": found.schema_text}
-        assert list(header)[0] == "VERSION"
+        assert next(iter(header)) == "VERSION"
         first, last = (found.rows()[0][at].as_py() for at in (0, -1)) if found.entry_count else (b"", b"")
         assert (found.info["minRecordKey"], found.info["maxRecordKey"]) == (first, last)
     assert any(not open_hfile(memoryview(f.read_bytes()), path="f").entry_count for f, _ in logs)
@@ -159,7 +159,8 @@ JAVA = (
 @pytest.mark.parametrize("name", JAVA)
 def test_slices_that_java_wrote_are_compacted_and_cleaned(name: str, tmp_path: Path) -> None:
     path = unpack(name, tmp_path)
-    own = {k: v for k, v in expectations(name)["writer_options"].items() if "bucket" in k or "index.type" in k}
+    told = expectations(name)["writer_options"].items()
+    own = {key: value for key, value in told if "bucket" in key or "index.type" in key}
     given = {**own, "hoodie.mainstem.timeline.zone": "UTC", "hoodie.mainstem.services": "OFF"}
 
     def answer() -> object:
