@@ -1,4 +1,5 @@
-"""Goal: every service does to a table of version 10 what it does to one of version 9, and leaves native files.
+"""Goal: every service does to a table of version 10 what it does to one of version 9, and leaves native
+files.
 
 Method: one history of writes and services on tables of version 9 and of both layouts of version 10, with and
 without a metadata table, compared after each step; tables that Java 1.3 wrote, of native and of mixed logs,
