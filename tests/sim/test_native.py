@@ -25,6 +25,7 @@ def test_writers_of_version_10_lose_and_double_nothing(scenario: str, seed: int)
     assert result.failure is None, result.failure
 
 
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("scenario", "seed"), [("native-services", 1), ("native-indexed", 2), ("native-logs", 1)]
 )
@@ -76,6 +77,7 @@ def _deletes_of_a_log_compaction_are_left_out(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(log_merge.LogMerge, "_contents", wrong)
 
 
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("bug", "scenario", "first"),  # a seed that found it, tried first
     [
