@@ -11,17 +11,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mainstem.errors import Invalid, MainstemError, Unsupported
-from mainstem.layout.version_10 import (
-    ARCHIVING,
-    CLEANING,
-    CLUSTERING,
-    COMPACTION,
-    LOG_COMPACTION,
-    RESIZE,
-    RESTORE,
-    ROLL_BACK,
-    SAVEPOINTS,
-)
 
 if TYPE_CHECKING:
     from mainstem.api.opened_table import OpenedTable
@@ -178,7 +167,7 @@ class Services:
         """
         from mainstem.services import log_compaction
 
-        return log_compaction.schedule(self._opened.service_context(LOG_COMPACTION), if_due=if_due)
+        return log_compaction.schedule(self._opened.writer_context(), if_due=if_due)
 
     def run_log_compaction(self, instant: str | None = None) -> list[LogCompaction]:
         """Execute the planned log compactions, oldest first, or the one requested at ``instant``.
@@ -188,7 +177,7 @@ class Services:
         """
         from mainstem.services import log_compaction
 
-        ctx = self._opened.service_context(LOG_COMPACTION)
+        ctx = self._opened.writer_context()
         times = self._planned(log_compaction.pending(ctx.timeline()), instant, "log compaction")
         done = (log_compaction.execute(ctx, time) for time in times)
         return [found for found in done if found is not None]
@@ -217,8 +206,7 @@ class Services:
         if time is None and not if_due:
             return [*done, *self.run_log_compaction()]  # what the look under the lock has made visible
         # Another process may have executed it by now.
-        ctx = self._opened.service_context(LOG_COMPACTION)
-        found = None if time is None else log_compaction.execute(ctx, time)
+        found = None if time is None else log_compaction.execute(self._opened.writer_context(), time)
         return done if found is None else [*done, found]
 
     def schedule_compaction(self, *, if_due: bool = False) -> str | None:
@@ -230,7 +218,7 @@ class Services:
         """
         from mainstem.services import compaction
 
-        return compaction.schedule(self._opened.service_context(COMPACTION), if_due=if_due)
+        return compaction.schedule(self._opened.writer_context(), if_due=if_due)
 
     def run_compaction(
         self, instant: str | None = None, *, progress: Progress | None = None
@@ -245,7 +233,7 @@ class Services:
         from mainstem.services import compaction
         from mainstem.services.progress import silent
 
-        ctx = self._opened.service_context(COMPACTION)
+        ctx = self._opened.writer_context()
         times = self._planned(compaction.pending(ctx.timeline()), instant, "compaction")
         done = (compaction.execute(ctx, time, progress or silent) for time in times)
         return [found for found in done if found is not None]
@@ -265,7 +253,7 @@ class Services:
             # In a store a plan may be decided that its dead planner did not show: the look under the lock,
             # which found nothing else to plan, has made it visible.
             return [*done, *self.run_compaction(progress=progress)]
-        ctx = self._opened.service_context(COMPACTION)
+        ctx = self._opened.writer_context()
         # Another process may have executed it by now.
         found = None if time is None else compaction.execute(ctx, time, progress or silent)
         return done if found is None else [*done, found]
@@ -285,7 +273,7 @@ class Services:
         """
         from mainstem.services import clustering, compaction
 
-        ctx = self._opened.service_context(CLUSTERING)
+        ctx = self._opened.writer_context()
         if ctx.look_for_keys is not None or (ctx.config.uses_rings and columns is None):
             return clustering.schedule(ctx, _wanted(ctx, columns, strategy, partitions))
         return compaction.schedule(ctx, cluster=_clustering(ctx, columns, strategy, partitions))
@@ -304,7 +292,7 @@ class Services:
         from mainstem.services import clustering
         from mainstem.services.progress import silent
 
-        ctx = self._opened.service_context(CLUSTERING)
+        ctx = self._opened.writer_context()
         if ctx.look_for_keys is None and not ctx.config.uses_rings:
             raise Unsupported(
                 "the table has buckets, whose file groups no clustering may replace: cluster() puts their"
@@ -345,7 +333,7 @@ class Services:
         from mainstem.services import clustering, compaction
         from mainstem.services.progress import silent
 
-        ctx = self._opened.service_context(CLUSTERING)
+        ctx = self._opened.writer_context()
         if ctx.look_for_keys is not None or (ctx.config.uses_rings and columns is None):
             asked = _wanted(ctx, columns, strategy, partitions)
             return clustering.cluster(ctx, asked, progress or silent)
@@ -371,7 +359,7 @@ class Services:
         from mainstem.services import resizing
         from mainstem.services.progress import silent
 
-        return resizing.resize(self._opened.service_context(RESIZE), buckets, progress or silent)
+        return resizing.resize(self._opened.writer_context(), buckets, progress or silent)
 
     def upgrade(self, version: int, *, progress: Progress | None = None) -> ChangedVersion:
         """Give the table a newer version (9 or 10), while writers run.
@@ -404,9 +392,7 @@ class Services:
                 f"the table has version {now}: {other}({version}) gives it the version {version}",
                 table=self._opened.path,
             )
-        opened = self._opened
-        ctx = opened.writer_context() if way > 0 else opened.service_context(COMPACTION)
-        done = change_version(ctx, version, progress or silent)
+        done = change_version(self._opened.writer_context(), version, progress or silent)
         self._opened.open_again()
         return done
 
@@ -419,7 +405,7 @@ class Services:
         """
         from mainstem.services import cleaning
 
-        return cleaning.schedule(self._opened.service_context(CLEANING), if_due=if_due)
+        return cleaning.schedule(self._opened.writer_context(), if_due=if_due)
 
     def clean(self, *, if_due: bool = False, progress: Progress | None = None) -> list[Cleaned]:
         """Finish the planned cleans, ours or Java's, then plan one and execute it, if anything may go.
@@ -430,8 +416,7 @@ class Services:
         from mainstem.services import cleaning
         from mainstem.services.progress import silent
 
-        ctx = self._opened.service_context(CLEANING)
-        return cleaning.clean(ctx, if_due=if_due, progress=progress or silent)
+        return cleaning.clean(self._opened.writer_context(), if_due=if_due, progress=progress or silent)
 
     def archive(self, *, if_due: bool = False, progress: Progress | None = None) -> Archived | None:
         """Move the oldest instants from the active timeline into the archive, down to
@@ -444,8 +429,7 @@ class Services:
         from mainstem.services import archiving
         from mainstem.services.progress import silent
 
-        ctx = self._opened.service_context(ARCHIVING)
-        return archiving.run(ctx, if_due=if_due, progress=progress or silent)
+        return archiving.run(self._opened.writer_context(), if_due=if_due, progress=progress or silent)
 
     def savepoint(self, instant: str | None = None, user: str = "", comment: str = "") -> Savepoint:
         """Keep the files of a completed instant (by default the one completed last) until the savepoint is
@@ -457,7 +441,7 @@ class Services:
         from mainstem.services import savepoints
 
         named = None if instant is None else _named(instant)
-        return savepoints.create(self._opened.service_context(SAVEPOINTS), named, user=user, comment=comment)
+        return savepoints.create(self._opened.writer_context(), named, user=user, comment=comment)
 
     def savepoints(self) -> list[Savepoint]:
         """The table's savepoints, oldest instant first; [] without any. Raises ``CorruptTable`` for one that
@@ -471,7 +455,7 @@ class Services:
         the instant has none. Hudi's ``SavepointHelpers.deleteSavepoint``."""
         from mainstem.services import savepoints
 
-        savepoints.delete(self._opened.service_context(SAVEPOINTS), _named(instant))
+        savepoints.delete(self._opened.writer_context(), _named(instant))
 
     def rollback(self, instant: str) -> RolledBackInstant:
         """Take one instant back for good: a pending write of a dead writer, a pending compaction that nobody
@@ -482,7 +466,7 @@ class Services:
         """
         from mainstem.services.rolling_back import roll_back_instant
 
-        ctx = self._opened.service_context(ROLL_BACK)
+        ctx = self._opened.writer_context()
         done = roll_back_instant(ctx, _named(instant))
         self._rebuild_metadata()
         if ctx.base_files_changed is not None:
@@ -502,7 +486,7 @@ class Services:
         from mainstem.services.progress import silent
 
         named = None if savepoint is None else _named(savepoint)
-        done = restoring.restore(self._opened.service_context(RESTORE), named, progress=progress or silent)
+        done = restoring.restore(self._opened.writer_context(), named, progress=progress or silent)
         self._rebuild_metadata()
         return done
 

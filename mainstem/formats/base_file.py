@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,7 +20,7 @@ from mainstem.formats.avro_schema import META_FIELDS, avro_to_arrow
 from mainstem.formats.bloom_filter import DYNAMIC, TYPE_CODE_KEY, BloomFilter, BloomSize, text_bytes
 from mainstem.formats.gzip_parquet import GzipParquet
 from mainstem.formats.parquet_columns import column_choice, gzip_level
-from mainstem.formats.parquet_footer import CALENDAR_NOTE, close_with_notes
+from mainstem.formats.parquet_footer import CALENDAR_NOTE, close_with_notes, with_notes
 from mainstem.formats.schema_resolution import project_to
 from mainstem.formats.vectors import footer_note, stored_as_bytes
 from mainstem.limits import MIB
@@ -37,6 +38,7 @@ from mainstem.options.writing import (
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
+_arrow = lru_cache(maxsize=64)(avro_to_arrow)
 KEY_COLUMN = META_FIELDS[2]
 _UNIQUE = (KEY_COLUMN, META_FIELDS[1])
 SCHEMA_KEY = "parquet.avro.schema"
@@ -156,7 +158,7 @@ class BaseFileWriter:
         said: Mapping[str, str] | None = None,
         few: bool = False,
     ) -> None:
-        self._schema = avro_to_arrow(avro_schema)
+        self._schema = _arrow(avro_schema)
         self._how = how
         self._few = few
         self._notes = _Notes(avro_schema, {**footer_note(self._schema), **(said or {})}, how)
@@ -192,11 +194,52 @@ class _Writer(Protocol):
 
 def _opened(output: SinkFile, rows: pa.Table, how: BaseFileFormat, few: bool) -> _Writer:
     """A Parquet writer whose settings are chosen by the first rows."""
-    if how.compression != "gzip" or few:
+    if few:
+        return _SmallParquet(output, rows.schema, how.compression)
+    if how.compression != "gzip":
         return _OtherParquet(output, rows, how.compression)
     level, for_all = how.gzip_level or USUAL_GZIP_LEVEL, how.gzip_level is not None
     choice = column_choice(rows, _UNIQUE, level, for_all=for_all)
     return GzipParquet(output, rows.schema, choice, level, for_all=for_all)
+
+
+class _SmallParquet:
+    """Parquet as pyarrow writes it, put together in memory: each page costs a call otherwise."""
+
+    def __init__(self, output: SinkFile, schema: pa.Schema, codec: str) -> None:
+        self._output = output
+        self._codec = codec
+        self._groups: list[pa.Table] = [schema.empty_table()]
+
+    def write_table(self, rows: pa.Table) -> None:
+        self._groups.append(rows)
+
+    def close(self, notes: Mapping[str, str]) -> None:
+        import pyarrow.parquet as pq
+
+        made, rows = pa.BufferOutputStream(), pa.concat_tables(self._groups)
+        writer = pq.ParquetWriter(made, rows.schema, **_as_ever(rows, self._codec))
+        if rows.num_rows:
+            writer.write_table(rows)
+        late = hasattr(writer, "add_key_value_metadata")
+        if late:
+            writer.add_key_value_metadata(dict(notes))
+        writer.close()
+        data = made.getvalue().to_pybytes()
+        self._output.write(data if late else with_notes(data, notes))
+
+
+def _as_ever(rows: pa.Table, codec: str) -> dict[str, Any]:
+    """Arguments of pyarrow's writer."""
+    return {
+        "store_schema": False,
+        "write_page_checksum": True,
+        "version": "2.6",
+        "data_page_version": "1.0",
+        "compression": codec,
+        "compression_level": codec_level(codec),
+        **column_choice(rows, _UNIQUE).encodings,
+    }
 
 
 class _OtherParquet:
@@ -207,15 +250,7 @@ class _OtherParquet:
 
         self._output = output
         self._writer: pq.ParquetWriter = pq.ParquetWriter(
-            pa.PythonFile(output, mode="w"),
-            rows.schema,
-            store_schema=False,
-            write_page_checksum=True,
-            version="2.6",
-            data_page_version="1.0",
-            compression=codec,
-            compression_level=codec_level(codec),
-            **column_choice(rows, _UNIQUE).encodings,
+            pa.PythonFile(output, mode="w"), rows.schema, **_as_ever(rows, codec)
         )
 
     def write_table(self, rows: pa.Table) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -93,6 +94,7 @@ def _vectors(schema: pa.Schema) -> list[str]:
     return [field.name for field in schema if pa.types.is_fixed_size_binary(field.type)]
 
 
+@lru_cache(maxsize=64)
 def _leaves(schema: pa.Schema) -> list[str]:
     """Parquet's paths of all leaf columns, including nested ones."""
     import pyarrow.parquet as pq

@@ -17,8 +17,6 @@ from mainstem.errors import CorruptTable, Invalid, Unsupported
 from mainstem.formats.java_properties import format_properties, parse_properties
 from mainstem.layout.bucket_resizes import Resize, open_resize, parse_resizes
 from mainstem.layout.bucket_rules import BucketRules
-from mainstem.layout.version_10 import METADATA as METADATA_TABLE
-from mainstem.layout.version_10 import check_built
 from mainstem.limits import PROPERTIES_BYTES_MAX
 from mainstem.merge import modes
 from mainstem.options.locks import FOLDER, PLACE_KEYS, PROVIDER
@@ -81,7 +79,7 @@ from mainstem.options.tables import (
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 
-#: table versions that can be read, and written (``layout.version_10`` tells what is not done yet)
+#: table versions that can be read, and written
 READABLE_VERSIONS = WRITABLE_VERSIONS = (8, 9, 10)
 #: the version from which on writers make native log files
 NATIVE_LOGS_FROM = 10
@@ -392,6 +390,18 @@ class TableConfig:
         """A table that says nothing of its layout, as one that was upgraded, has the default one."""
         return self._get(key, STORAGE_LAYOUT.default if key == STORAGE_LAYOUT else "")
 
+    def following(self, other: TableConfig) -> TableConfig:
+        """This config with the version and storage layout of ``other``, if nothing but the form of log files
+        changes between their versions (9 and 10)."""
+        if {self.version, other.version} != {NATIVE_LOGS_FROM - 1, NATIVE_LOGS_FROM}:
+            return self
+        layout = other.raw.get(STORAGE_LAYOUT)
+        raw: dict[str, str] = {key: value for key, value in self.raw.items() if key != STORAGE_LAYOUT}
+        raw[TABLE_VERSION] = str(other.version)
+        if layout is not None:
+            raw[STORAGE_LAYOUT] = layout
+        return replace(self, raw=raw)
+
     def was_resized_from(self, text: str) -> bool:
         """Whether the table had so many buckets, and was resized since."""
         text = text.strip()
@@ -505,8 +515,6 @@ class TableConfig:
 
     def check_metadata(self, table: str) -> None:
         """Refuse metadata table partitions that mainstem does not maintain: their readers would miss rows."""
-        if self.metadata_partitions:
-            check_built(self.version, METADATA_TABLE, table)
         other = [name for name in self.metadata_partitions if _kind_of_partition(name) not in MAINTAINED]
         if other:
             raise Unsupported(

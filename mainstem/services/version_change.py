@@ -56,7 +56,7 @@ from mainstem.truetime.seams import Randomness
 from mainstem.writers.context import WriterContext
 from mainstem.writers.rollback import roll_back_failed_writes
 
-__all__ = ["ChangedVersion", "change_version", "suggested"]
+__all__ = ["ChangedVersion", "change_version"]
 
 #: rounds of compaction beside writers
 _ROUNDS_MAX = 5
@@ -103,11 +103,6 @@ def change_version(ctx: WriterContext, version: int, progress: Progress = silent
         f" the table has version {before.version} as before",
         table=ctx.base,
     )
-
-
-def suggested(config: TableConfig) -> int | None:
-    """The version to which a table should be upgraded: 9, which Hudi 1.0 cannot write; None if it has it."""
-    return 9 if config.version == 8 else None
 
 
 def _check(ctx: WriterContext, config: TableConfig, version: int) -> None:

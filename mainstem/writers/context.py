@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mainstem.errors import Invalid, Unavailable, Unsupported
@@ -18,7 +18,7 @@ from mainstem.metadata.commits.known_groups import KnownGroups
 from mainstem.metadata.records.recent_rows import RecentRows
 from mainstem.options import FSYNC, WriterOptions
 from mainstem.options.locks import TABLE_BASE
-from mainstem.options.tables import LOCAL_ZONE, STORAGE_LAYOUT, TABLE_VERSION, TIMEZONE
+from mainstem.options.tables import LOCAL_ZONE, TIMEZONE
 from mainstem.publish.fence import Fence
 from mainstem.publish.first_note import first_note
 from mainstem.publish.publisher import Publisher
@@ -41,10 +41,6 @@ if TYPE_CHECKING:
     from mainstem.timeline.commit_metadata import WriteStat
     from mainstem.writers.placed_rows import KeyPlaces
     from mainstem.writers.write_spec import WriteSpec
-
-#: versions between which nothing changes but the form of log files
-_SAME_MERGE = {9, NATIVE_LOGS_FROM}
-
 
 @dataclass
 class WriterContext:
@@ -215,8 +211,7 @@ class WriterContext:
         ``Unsupported`` or ``Invalid``, naming the changed properties.
         """
         found = self.properties(section)
-        if {self.config.version, found.version} == _SAME_MERGE:
-            self._follow_version(found)
+        self._follow_version(found)
         if native_logs is not None:
             self._check_written(found, native_logs)
         if self.config.bucket_rules is not None:
@@ -238,14 +233,13 @@ class WriterContext:
             table=self.base,
         )
 
-    def _follow_version(self, now: TableConfig) -> None:
-        """The table has another version, whose log files hold the same otherwise."""
-        raw: dict[str, str] = {**self.config.raw, TABLE_VERSION: str(now.version)}
-        raw[STORAGE_LAYOUT] = now.raw.get(STORAGE_LAYOUT, "")
-        config = replace(self.config, raw={k: v for k, v in raw.items() if v or k != STORAGE_LAYOUT})
-        config.check_writable(self.base)
-        self.config = config
-        self.planned.clear()
+    def _follow_version(self, found: TableConfig) -> None:
+        """The table may have another version, whose log files hold the same otherwise."""
+        config = self.config.following(found)
+        if config is not self.config:
+            config.check_writable(self.base)
+            self.config = config
+            self.planned.clear()
 
     def _check_written(self, found: TableConfig, native: bool) -> None:
         """Under the lock: whether readers of the table as it is now read the transaction's log files.

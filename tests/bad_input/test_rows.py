@@ -185,7 +185,7 @@ def test_a_decimal_that_does_not_fit_is_refused(make) -> None:
         ({"table_version": 8, "properties": {"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"}},
          ("hoodie.table.partial.update.mode", "version 8")),
         ({"table_version": 8, "properties": {"hoodie.write.table.version": "9"}}, ("differ",)),
-        ({"table_version": 10}, ("table_version=10", "9")),
+        ({"table_version": 11}, ("table_version=11", "9", "8", "10")),
         ({"schema": SCHEMA.append(pa.field("_hoodie_x", pa.string()))}, ("_hoodie_x", "reserved")),
         ({"schema": {"id": "string"}}, ("schema", "dict", "pyarrow.Schema")),
     ],

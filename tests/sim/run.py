@@ -53,6 +53,7 @@ from tests.sim.statements_world import PlacedStatements, Statements
 from tests.sim.tables_world import Compactions, Tables
 from tests.sim.tasks_world import Tasks
 from tests.sim.vectors_world import Vectors
+from tests.sim.versions_world import Versions, VersionsIndexed
 from tests.sim.watched_world import WatchedLong, WatchedPublishers, WatchedTables
 from tests.sim.world import Counts, Faults, Violation
 
@@ -112,6 +113,8 @@ SCENARIOS: dict[str, type[Simulation]] = {
     "tables": Tables,
     "tasks": Tasks,
     "vectors": Vectors,
+    "versions": Versions,
+    "versions-indexed": VersionsIndexed,
     "watched": WatchedTables,
     "watched-long": WatchedLong,
     "watched-publishers": WatchedPublishers,

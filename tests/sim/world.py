@@ -207,6 +207,7 @@ class Counts:
     restores: int = 0
     archived: int = 0  # instants
     resizes: int = 0
+    versions: int = 0  # times that the table was given another version
     routed: int = 0  # transactions whose rows went into a later instant
     virtual_ms: float = 0.0
 

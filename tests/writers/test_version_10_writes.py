@@ -27,6 +27,8 @@ from mainstem.formats.native_log import HEADER_KEY
 from mainstem.storage import paths
 from mainstem.storage.local import LocalUpload
 from mainstem.timeline.commit_metadata import decode_commit
+from mainstem.writers import append
+from tests.golden_tables.tables import unpack
 
 SCHEMA = pa.schema([
     ("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("name", pa.string()),
@@ -97,6 +99,8 @@ def some_operations(table: mainstem.Table, seed: int) -> Any:
         yield step
 
 
+@pytest.mark.supports("Tables and layouts", "table version 10 (write)")
+@pytest.mark.supports("Tables and layouts", "storage layout lsm_tree (write)")
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("mode", ["EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"])
 def test_rows_are_those_of_a_table_of_version_9(tmp_path: Path, layout: str, mode: str) -> None:
@@ -192,6 +196,23 @@ def test_partial_rows_name_whether_they_are_deletes_where_the_table_has_it(tmp_p
     assert [(row["name"], row["tags"]) for row in content(table)] == [("new", ["k01"]), ("n1", ["k02"])]
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_rows_that_wait_are_written_out_where_they_are_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
+) -> None:
+    monkeypatch.setattr(append, "_HELD_BYTES_MAX", 3000)
+    table = created(tmp_path, 10, layout, buckets=1)
+    with table.begin("upsert") as transaction:
+        for ts in range(1, 6):
+            transaction.write(rows(KEYS[::-1], ts, gone=(KEYS[ts],)))
+        transaction.commit()
+    assert [row["id"] for row in content(table)] == [key for key in sorted(KEYS) if key != KEYS[5]]
+    assert {row["ts"] for row in content(table)} == {5}
+    groups = [pq.read_metadata(file).num_row_groups for file in native_files(tmp_path)]
+    assert max(groups) == 1 if layout == "lsm_tree" else max(groups) > 1
+    assert len(groups) > 4  # rows that follow deletes of their keys begin the next version
+
+
 @pytest.mark.disk("a store takes a file whole")
 def test_a_disk_that_is_full_while_files_are_written_out_ends_the_transaction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -199,13 +220,13 @@ def test_a_disk_that_is_full_while_files_are_written_out_ends_the_transaction(
     """Rows wait in memory, so it is the commit that finds the disk full."""
     table = created(tmp_path, 10)
     table.upsert(rows(["k01", "k20"], 1))
-    append, left = LocalUpload.append, [2]
+    whole, left = LocalUpload.append, [2]
 
     def full(self: LocalUpload, buffers: Any) -> None:
         left[0] -= bytes(buffers[0][:4]) == b"PAR1"
         if left[0] == 0:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        append(self, buffers)
+        whole(self, buffers)
 
     monkeypatch.setattr(LocalUpload, "append", full)
     transaction = table.begin("upsert")
@@ -281,3 +302,26 @@ def test_a_dead_writers_files_are_rolled_back(tmp_path: Path) -> None:
     assert (rolled.instant, rolled.files) == (dead.instant, 3)
     assert native_files(tmp_path) == kept
     assert [row["ts"] for row in content(table)] == [1]
+
+
+@pytest.mark.disk("it takes completed files of the timeline away")
+def test_what_java_left_is_rolled_back(tmp_path: Path) -> None:
+    """Writes of Java that did not come to complete, of which one made deletes files."""
+    path = unpack("v10_nbcc_two_writers.inflight", tmp_path)
+    given, columns = {"hoodie.bucket.index.num.buckets": "2"}, ["id", "name", "ts"]
+    for beat in (path / ".hoodie/.heartbeat").iterdir():
+        beat.unlink()
+    (pending,) = mainstem.open_table(path, given).rollback_failed_writes()
+    assert pending.instant == "20261123121023668"
+    view = mainstem.open_table(path, given).scan(as_of="20261123121026680", columns=columns)
+    before = sorted(view.to_arrow().to_pylist(), key=str)
+    java = {"20261123121056951", "20261123121104344"}
+    for time_ in sorted(java):
+        for file in (path / ".hoodie/timeline").glob(f"{time_}_*.deltacommit"):
+            file.unlink()
+    assert sum(file.name.endswith(".deletes.parquet") for file in path.glob("*/*")) == 2
+    rolled = mainstem.open_table(path, given).rollback_failed_writes()
+    assert {done.instant for done in rolled} == java and sum(done.files for done in rolled) == 6
+    assert not [file for file in path.glob("*/*") if any(time_ in file.name for time_ in java)]
+    shown = mainstem.open_table(path, given).scan(columns=columns).to_arrow().to_pylist()
+    assert sorted(shown, key=str) == before
