@@ -120,9 +120,11 @@ def groups_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     read: list[int] = []
     real = BaseFile._group
 
-    def noted(self: BaseFile, source: pq.ParquetFile, number: int, names: Sequence[str]) -> object:
+    def noted(
+        self: BaseFile, source: pq.ParquetFile, number: int, names: Sequence[str], *rest: int
+    ) -> object:
         read.append(number)
-        return real(self, source, number, names)
+        return real(self, source, number, names, *rest)
 
     monkeypatch.setattr(BaseFile, "_group", noted)
     return read
