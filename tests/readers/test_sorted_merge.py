@@ -7,6 +7,7 @@ characters beyond 16 bits, become tables of version 10 with small row groups and
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import mainstem
+from mainstem.errors import Unsupported
 from mainstem.limits import MIB
 from mainstem.readers.rows.sorted_merge import Unsorted, merges_sorted, read_sorted
 from mainstem.readers.rows.split import Split, read_split, slices_of
@@ -119,3 +121,11 @@ def test_files_of_blocks_and_too_many_files_are_merged_in_another_way(tmp_path: 
     assert not merges_sorted(split, 64 * MIB)
     split = written(tmp_path / "u", "commit time")
     assert not merges_sorted(split, MIB)
+
+
+def test_deletes_by_another_ordering_field_are_refused(tmp_path: Path) -> None:
+    split = written(tmp_path / "t", "event time")
+    rules = replace(split.spec.rules, ordering=("value",))
+    other = replace(split, spec=replace(split.spec, rules=rules))
+    with pytest.raises(Unsupported, match="are ordered by ts, the table by value"):
+        merged(tmp_path / "t", other, 64 * MIB)

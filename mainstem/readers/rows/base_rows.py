@@ -25,6 +25,8 @@ _BATCH_ROWS_MIN = 256
 # allocates whatever size a damaged page header states.
 _BUFFER_BYTES = MIB
 _SMALL_FILE_BYTES = 8 * MIB
+# Below this, handing columns to threads takes longer than decoding them (native log files of small commits).
+_THREADS_FROM_BYTES = MIB
 # A text column with fewer bytes per value than this is taken to be dictionary-encoded.
 _CODED_BYTES_PER_ROW = 4
 # Row groups that claim more than these limits are refused (dictionary and run-length bombs).
@@ -126,7 +128,10 @@ class BaseFile:
             self._prefetch(number, names)
             twice = doubles(self.file, source, number, names)
             once = [name for name in names if name not in twice]
-            batches = source.iter_batches(batch_size=size, row_groups=[number], columns=once)
+            threads = self.source.metadata.row_group(number).total_byte_size > _THREADS_FROM_BYTES
+            batches = source.iter_batches(
+                batch_size=size, row_groups=[number], columns=once, use_threads=threads
+            )
         while True:
             with _reading(self.path):
                 batch = next(batches, None)

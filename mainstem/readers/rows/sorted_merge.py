@@ -89,10 +89,8 @@ def _batches(split: SliceQuery, block: NativeBlock, batch: int) -> Generator[pa.
     """The rows of a native log file, in the columns that the merge asks for."""
     rows = block.rows
     assert isinstance(rows, NativeRows)
-    if block.kind is BlockKind.DELETE:
-        names = [KEY_COLUMN, *split.spec.rules.ordering]
-    else:
-        names = block.columns(split.spec.wanted)
+    deletes = block.kind is BlockKind.DELETE  # whose columns say what they are ordered by
+    names = list(rows.names) if deletes else block.columns(split.spec.wanted)
     with rows.opened() as file:
         yield from file.batches(names, block.groups, batch_bytes=batch)
 
