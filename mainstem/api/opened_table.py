@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from mainstem.api.real_seams import check_writable, fence_of, needs_no_lock, note_lock, usual_services
 from mainstem.errors import Invalid, MainstemError, TableReplaced, Unavailable, Unsupported, naming
 from mainstem.layout.properties import TableConfig, load_config
-from mainstem.layout.version_10 import INDEXES, check_built
 from mainstem.metadata.metadata_partitions import has_metadata
 from mainstem.options import DATA_SKIPPING, METADATA, WriterOptions
 from mainstem.options.catalogs import HIVE_SYNC, META_SYNC
@@ -103,16 +102,9 @@ class OpenedTable:
             self._writer = ctx
         return self._writer
 
-    def service_context(self, what: str) -> WriterContext:
-        """As ``writer_context``, for a service by its name in ``layout.version_10``, which tells whether it
-        is done on tables of this version."""
-        check_built(self.config.version, what, self.path)
-        return self.writer_context()
-
     def index_context(self) -> WriterContext:
         """As ``writer_context``, also where the table has indexes that mainstem does not maintain."""
         from mainstem.indexing.index_lists import without
-        check_built(self.config.version, INDEXES, self.path)
         return self._opened_for_writing(without(self.config.completed_by(self.given)))
 
     def stream_positions(self, source: str) -> Positions:

@@ -11,17 +11,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mainstem.errors import Invalid, MainstemError, Unsupported
-from mainstem.layout.version_10 import (
-    ARCHIVING,
-    CLEANING,
-    CLUSTERING,
-    COMPACTION,
-    LOG_COMPACTION,
-    RESIZE,
-    RESTORE,
-    ROLL_BACK,
-    SAVEPOINTS,
-)
 
 if TYPE_CHECKING:
     from mainstem.api.opened_table import OpenedTable
@@ -176,7 +165,7 @@ class Services:
         """
         from mainstem.services import log_compaction
 
-        return log_compaction.schedule(self._opened.service_context(LOG_COMPACTION), if_due=if_due)
+        return log_compaction.schedule(self._opened.writer_context(), if_due=if_due)
 
     def run_log_compaction(self, instant: str | None = None) -> list[LogCompaction]:
         """Execute the planned log compactions, oldest first, or the one requested at ``instant``.
@@ -186,7 +175,7 @@ class Services:
         """
         from mainstem.services import log_compaction
 
-        ctx = self._opened.service_context(LOG_COMPACTION)
+        ctx = self._opened.writer_context()
         times = self._planned(log_compaction.pending(ctx.timeline()), instant, "log compaction")
         done = (log_compaction.execute(ctx, time) for time in times)
         return [found for found in done if found is not None]
@@ -215,8 +204,7 @@ class Services:
         if time is None and not if_due:
             return [*done, *self.run_log_compaction()]  # what the look under the lock has made visible
         # Another process may have executed it by now.
-        ctx = self._opened.service_context(LOG_COMPACTION)
-        found = None if time is None else log_compaction.execute(ctx, time)
+        found = None if time is None else log_compaction.execute(self._opened.writer_context(), time)
         return done if found is None else [*done, found]
 
     def schedule_compaction(self, *, if_due: bool = False) -> str | None:
@@ -228,7 +216,7 @@ class Services:
         """
         from mainstem.services import compaction
 
-        return compaction.schedule(self._opened.service_context(COMPACTION), if_due=if_due)
+        return compaction.schedule(self._opened.writer_context(), if_due=if_due)
 
     def run_compaction(
         self, instant: str | None = None, *, progress: Progress | None = None
@@ -243,7 +231,7 @@ class Services:
         from mainstem.services import compaction
         from mainstem.services.progress import silent
 
-        ctx = self._opened.service_context(COMPACTION)
+        ctx = self._opened.writer_context()
         times = self._planned(compaction.pending(ctx.timeline()), instant, "compaction")
         done = (compaction.execute(ctx, time, progress or silent) for time in times)
         return [found for found in done if found is not None]
@@ -263,7 +251,7 @@ class Services:
             # In a store a plan may be decided that its dead planner did not show: the look under the lock,
             # which found nothing else to plan, has made it visible.
             return [*done, *self.run_compaction(progress=progress)]
-        ctx = self._opened.service_context(COMPACTION)
+        ctx = self._opened.writer_context()
         # Another process may have executed it by now.
         found = None if time is None else compaction.execute(ctx, time, progress or silent)
         return done if found is None else [*done, found]
@@ -283,7 +271,7 @@ class Services:
         """
         from mainstem.services import clustering, compaction
 
-        ctx = self._opened.service_context(CLUSTERING)
+        ctx = self._opened.writer_context()
         if ctx.look_for_keys is not None or (ctx.config.uses_rings and columns is None):
             return clustering.schedule(ctx, _wanted(ctx, columns, strategy, partitions))
         return compaction.schedule(ctx, cluster=_clustering(ctx, columns, strategy, partitions))
@@ -302,7 +290,7 @@ class Services:
         from mainstem.services import clustering
         from mainstem.services.progress import silent
 
-        ctx = self._opened.service_context(CLUSTERING)
+        ctx = self._opened.writer_context()
         if ctx.look_for_keys is None and not ctx.config.uses_rings:
             raise Unsupported(
                 "the table has buckets, whose file groups no clustering may replace: cluster() puts their"
@@ -343,7 +331,7 @@ class Services:
         from mainstem.services import clustering, compaction
         from mainstem.services.progress import silent
 
-        ctx = self._opened.service_context(CLUSTERING)
+        ctx = self._opened.writer_context()
         if ctx.look_for_keys is not None or (ctx.config.uses_rings and columns is None):
             asked = _wanted(ctx, columns, strategy, partitions)
             return clustering.cluster(ctx, asked, progress or silent)
@@ -369,7 +357,7 @@ class Services:
         from mainstem.services import resizing
         from mainstem.services.progress import silent
 
-        return resizing.resize(self._opened.service_context(RESIZE), buckets, progress or silent)
+        return resizing.resize(self._opened.writer_context(), buckets, progress or silent)
 
     def schedule_clean(self, *, if_due: bool = False) -> str | None:
         """Roll back dead writers and plan which old files go (``hoodie.clean.policy`` and what belongs to
@@ -380,7 +368,7 @@ class Services:
         """
         from mainstem.services import cleaning
 
-        return cleaning.schedule(self._opened.service_context(CLEANING), if_due=if_due)
+        return cleaning.schedule(self._opened.writer_context(), if_due=if_due)
 
     def clean(self, *, if_due: bool = False, progress: Progress | None = None) -> list[Cleaned]:
         """Finish the planned cleans, ours or Java's, then plan one and execute it, if anything may go.
@@ -391,8 +379,7 @@ class Services:
         from mainstem.services import cleaning
         from mainstem.services.progress import silent
 
-        ctx = self._opened.service_context(CLEANING)
-        return cleaning.clean(ctx, if_due=if_due, progress=progress or silent)
+        return cleaning.clean(self._opened.writer_context(), if_due=if_due, progress=progress or silent)
 
     def archive(self, *, if_due: bool = False, progress: Progress | None = None) -> Archived | None:
         """Move the oldest instants from the active timeline into the archive, down to
@@ -405,8 +392,7 @@ class Services:
         from mainstem.services import archiving
         from mainstem.services.progress import silent
 
-        ctx = self._opened.service_context(ARCHIVING)
-        return archiving.run(ctx, if_due=if_due, progress=progress or silent)
+        return archiving.run(self._opened.writer_context(), if_due=if_due, progress=progress or silent)
 
     def savepoint(self, instant: str | None = None, user: str = "", comment: str = "") -> Savepoint:
         """Keep the files of a completed instant (by default the one completed last) until the savepoint is
@@ -418,7 +404,7 @@ class Services:
         from mainstem.services import savepoints
 
         named = None if instant is None else _named(instant)
-        return savepoints.create(self._opened.service_context(SAVEPOINTS), named, user=user, comment=comment)
+        return savepoints.create(self._opened.writer_context(), named, user=user, comment=comment)
 
     def savepoints(self) -> list[Savepoint]:
         """The table's savepoints, oldest instant first; [] without any. Raises ``CorruptTable`` for one that
@@ -432,7 +418,7 @@ class Services:
         the instant has none. Hudi's ``SavepointHelpers.deleteSavepoint``."""
         from mainstem.services import savepoints
 
-        savepoints.delete(self._opened.service_context(SAVEPOINTS), _named(instant))
+        savepoints.delete(self._opened.writer_context(), _named(instant))
 
     def rollback(self, instant: str) -> RolledBackInstant:
         """Take one instant back for good: a pending write of a dead writer, a pending compaction that nobody
@@ -443,7 +429,7 @@ class Services:
         """
         from mainstem.services.rolling_back import roll_back_instant
 
-        done = roll_back_instant(self._opened.service_context(ROLL_BACK), _named(instant))
+        done = roll_back_instant(self._opened.writer_context(), _named(instant))
         self._rebuild_metadata()
         return done
 
@@ -460,7 +446,7 @@ class Services:
         from mainstem.services.progress import silent
 
         named = None if savepoint is None else _named(savepoint)
-        done = restoring.restore(self._opened.service_context(RESTORE), named, progress=progress or silent)
+        done = restoring.restore(self._opened.writer_context(), named, progress=progress or silent)
         self._rebuild_metadata()
         return done
 

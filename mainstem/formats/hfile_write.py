@@ -76,16 +76,37 @@ def write_hfile(
         info["minRecordKey"], info["maxRecordKey"] = content.first, content.last
         if bloom is not None:
             info["bloomFilterTypeCode"] = bloom.kind.encode()
-    return made.finished(info, schema_text, content.count, content.size)
+    known = b"" if schema_text is None else _schema_pair(schema_text)
+    return made.finished(info, known, content.count, content.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A further entry of the file info: ``first`` differs from file to file, ``rest`` is the same in many and
+    compressed once."""
+
+    name: str
+    first: bytes
+    rest: bytes
+
+    @property
+    def begun(self) -> bytes:
+        """The entry without ``rest``."""
+        value = len(self.first) + len(self.rest)
+        head = layout.put_field(1, self.name.encode()) + b"\x12" + layout.put_varint(value)
+        return b"\x0a" + layout.put_varint(len(head) + value) + head + self.first
 
 
 def write_log_hfiles(
-    keys: pa.Array, values: pa.Array, bounds: Sequence[int], *, schema_text: str
+    keys: pa.Array, values: pa.Array, bounds: Sequence[int], *, schema_text: str, note: Note | None = None
 ) -> Iterator[bytes]:
-    """``write_hfile`` for each range of rows ``bounds[i]:bounds[i + 1]``, as contents of log blocks.
+    """``write_hfile`` for each range of rows ``bounds[i]:bounds[i + 1]``, as contents of log blocks; with
+    ``note`` as log files of their own, which also name their smallest and greatest key.
 
     Cheaper than single calls for many ranges of few rows: all entries are encoded at once.
     """
+    known = _schema_pair(schema_text)
+    known = known if note is None else note.rest + known
     alone = len(bounds) < 3 or len(keys) <= _FEW
     together = None if alone else _together(keys, values, bounds)
     for place, (low, high) in enumerate(pairwise(bounds)):
@@ -94,11 +115,14 @@ def write_log_hfiles(
             some = keys.slice(low, high - low), values.slice(low, high - low)
             content = _few(*some, BLOCK_BYTES) or _many(*some, BLOCK_BYTES)
         if len(content.blocks) == 1:
-            yield _log_file(content, schema_text)
+            yield _log_file(content, known, note)
             continue
         made = _File(layout.GZ, fast=True)
         made.data_blocks(content.blocks, None)
-        yield made.finished(_info(content, 0), schema_text, content.count, content.size)
+        info = _info(content, 0)
+        if note is not None:
+            info["minRecordKey"], info["maxRecordKey"] = content.first, content.last
+        yield made.finished(info, known, content.count, content.size, b"" if note is None else note.begun)
 
 
 def _together(keys: pa.Array, values: pa.Array, bounds: Sequence[int]) -> list[_Content | None] | None:
@@ -219,7 +243,7 @@ def _index_entry(offset: int, size: int, key: bytes) -> bytes:
     return struct.pack(">qi", offset, size) + layout.put_hadoop_vint(len(key)) + key
 
 
-def _log_file(content: _Content, schema_text: str) -> bytes:
+def _log_file(content: _Content, known: bytes, note: Note | None) -> bytes:
     """What ``_File`` makes of one block of a log: a commit makes such a file for each file group."""
     first, data = content.blocks[0]()
     stored = layout.stored_data(data, layout.GZ, fast=True)
@@ -230,11 +254,13 @@ def _log_file(content: _Content, schema_text: str) -> bytes:
     info = sum(map(len, parts))
     count = content.count
     averages = content.key_bytes // count, (content.size - content.key_bytes - count * ENTRY_BYTES) // count
-    known = _schema_pair(schema_text)
+    ends = b""
+    if note is not None:
+        ends = _pair("minRecordKey", content.first) + _pair("maxRecordKey", content.last) + note.begun
     message = b"".join((
         _INFO_BEFORE, _pair("hfile.LASTKEY", _row_key(content.last)),
         _short_pair("hfile.AVG_KEY_LEN", _INT.pack(averages[0])),
-        _short_pair("hfile.AVG_VALUE_LEN", _INT.pack(averages[1])), _INFO_BEHIND,
+        _short_pair("hfile.AVG_VALUE_LEN", _INT.pack(averages[1])), _INFO_BEHIND, ends,
     ))  # fmt: skip
     message = layout.PROTOBUF + layout.put_varint(len(message) + len(known)) + message
     parts += layout.make_block(layout.INFO, message, layout.GZ, known=known)
@@ -273,15 +299,15 @@ class _File:
         self._metas.append(_index_entry(offset, size, name.encode()))
 
     def finished(
-        self, info: dict[str, bytes], schema_text: str | None, entries: int, data_bytes: int
+        self, info: dict[str, bytes], known: bytes, entries: int, data_bytes: int, begun: bytes = b""
     ) -> bytes:
+        """The whole file. ``known``: the end of the file info, often the same; ``begun``: what is before."""
         load_on_open, _ = self._append(layout.ROOT, b"".join(self._root))
         if self._metas:
             self._append(layout.ROOT, b"".join(self._metas))
         else:
             self._add(_empty_index(self._codec))
-        schema = _schema_pair(schema_text) if schema_text is not None else b""
-        file_info, _ = self._append(layout.INFO, _info_message(info, len(schema)), known=schema)
+        file_info, _ = self._append(layout.INFO, _info_message(info, begun, len(known)), known=known)
         counts = len(self._root), len(self._metas), entries
         places = self._first, max(0, self._last)
         return b"".join(
@@ -299,10 +325,11 @@ class _File:
         return offset, size
 
 
-def _info_message(info: dict[str, bytes], follows: int) -> bytes:
-    """The file info message without its last ``follows`` bytes."""
+def _info_message(info: dict[str, bytes], begun: bytes, follows: int) -> bytes:
+    """The file info message, ending with ``begun``, without its last ``follows`` bytes."""
     pairs = (_short_pair if len(value) <= _SHORT else _pair for value in info.values())
     message = b"".join(pair(name, value) for pair, (name, value) in zip(pairs, info.items(), strict=True))
+    message += begun
     return layout.PROTOBUF + layout.put_varint(len(message) + follows) + message
 
 

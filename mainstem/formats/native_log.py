@@ -10,7 +10,10 @@ has nulls in all of them; under commit time ordering there are no such columns.
 
 from __future__ import annotations
 
+import base64
 import json
+import re
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -27,9 +30,12 @@ from mainstem.formats.schema_resolution import project_to
 
 #: the key of the header in the footer
 HEADER_KEY = "hudi.log.format.metadata"
+#: the key of what ``services.kept_deletes`` notes of its files
+KEPT_KEY = "mainstem-kept-deletes"
 KEY_COLUMN = META_FIELDS[2]
 KINDS = {"log": BlockKind.PARQUET_DATA, "deletes": BlockKind.DELETE, "cdc": BlockKind.CDC_DATA}
 _FORMAT_VERSION_MAX = 2  # HoodieLogFormat.CURRENT_VERSION
+_INSTANT = re.compile(r"^[0-9]{17}\Z")
 _NUMBERS = {header.name: header for header in Header}
 
 
@@ -61,6 +67,8 @@ class NativeBlock(LogBlock):
 
     rows: Rows | None = None
     groups: tuple[int, ...] = ()
+    #: the footer's entry ``KEPT_KEY``, if it has one
+    kept: bytes | None = None
 
     @property
     def size(self) -> int:
@@ -88,6 +96,10 @@ class NativeBlock(LogBlock):
             raise CorruptTable(f"deletes file without the column {KEY_COLUMN}", path=self.path)
         return self._rows.read([KEY_COLUMN, *ordering], self.groups)
 
+    def columns(self, wanted: Sequence[str]) -> list[str]:
+        """The columns that ``table`` reads for these."""
+        return list(self._target(wanted).names)
+
     def deletes(self) -> pa.Table:
         """As of a block in a file of blocks: record_key, partition_path (null: that of the file's folder),
         ordering, ordering_is_default."""
@@ -107,6 +119,11 @@ class NativeBlock(LogBlock):
                 "ordering": ordering, "ordering_is_default": pa.array(default),
             }
         )  # fmt: skip
+
+    def kept_since(self) -> np.ndarray | None:
+        """Of deletes that compactions keep, for each row the instant of the one that kept it first; None for
+        other files. Raises ``CorruptTable`` if the footer does not say it."""
+        return None if self.kept is None else _instants_of(self.kept, self.row_count, self.path)
 
     @property
     def ordered_by(self) -> list[str]:
@@ -129,20 +146,47 @@ def native_block(
 ) -> NativeBlock:
     """The block of an opened file; ``kind`` and ``instant`` are those in its name, ``notes`` its footer's
     entries. Raises what ``read_header`` raises, ``CorruptTable`` if the header names no schema."""
-    headers = read_header((notes or {}).get(HEADER_KEY.encode()), path=path)
+    notes = notes or {}
+    headers = read_header(notes.get(HEADER_KEY.encode()), path=path)
     if Header.SCHEMA not in headers:
         raise CorruptTable("native log file without SCHEMA in its header; restore it from a copy", path=path)
     told = headers.get(Header.INSTANT_TIME, instant)
     groups = tuple(range(len(rows.groups)))
-    return NativeBlock(KINDS[kind], told, headers, memoryview(b""), 0, path, 0, rows, groups)
+    kept = notes.get(KEPT_KEY.encode())
+    return NativeBlock(KINDS[kind], told, headers, memoryview(b""), 0, path, 0, rows, groups, kept)
 
 
-def header_note(instant: str, schema_text: str, *, partial: bool = False) -> dict[str, str]:
+def kept_note(instants: Sequence[str], which: np.ndarray) -> dict[str, str]:
+    """The entry of a footer that says of each row which of these instants kept it first (``which``: their
+    numbers). Other readers do not know it: for them, all deletes are the file's own."""
+    packed = base64.b64encode(zlib.compress(which.astype(np.uint8).tobytes())).decode()
+    return {KEPT_KEY: json.dumps({"instants": list(instants), "rows": packed}, separators=(",", ":"))}
+
+
+def _instants_of(note: bytes, rows: int, path: str) -> np.ndarray:
+    try:
+        found = json.loads(note)
+        instants, packed = found["instants"], base64.b64decode(found["rows"], validate=True)
+        plain = zlib.decompressobj()
+        which = np.frombuffer(plain.decompress(packed, rows + 1), np.uint8)
+        whole = len(which) == rows and all(map(_INSTANT.match, instants))
+        if not whole or (rows and int(which.max()) >= len(instants)):
+            raise ValueError("it does not fit the rows")
+        return np.asarray(instants, "U20")[which]
+    except (ValueError, TypeError, KeyError, RecursionError, zlib.error) as error:
+        raise _damaged(f"{KEPT_KEY}: {error}", path) from error
+
+
+def header_note(
+    instant: str, schema_text: str, *, partial: bool = False, compacted: Sequence[str] = ()
+) -> dict[str, str]:
     """The entry of a footer that makes a file a native log of this instant. ``schema_text``: of its rows, or
-    of the table where it holds deletes; with Hudi's meta fields."""
+    of the table where it holds deletes; with Hudi's meta fields. ``compacted``: instants that it replaces."""
     header = {"VERSION": str(_FORMAT_VERSION_MAX), "SCHEMA": schema_text, "INSTANT_TIME": instant}
     if partial:
         header["IS_PARTIAL"] = "true"
+    if compacted:
+        header["COMPACTED_BLOCK_TIMES"] = ",".join(compacted)
     return {HEADER_KEY: json.dumps(header, separators=(",", ":"), ensure_ascii=False)}
 
 
@@ -205,6 +249,13 @@ def read_header(data: bytes | None, *, path: str) -> dict[int, str]:
             " read: use a newer mainstem"
         )
     return {_NUMBERS[name]: value for name, value in found.items() if name in _NUMBERS}
+
+
+def is_partial(notes: Mapping[bytes, bytes] | None, *, path: str) -> bool:
+    """Whether a file with these entries in its footer holds only the columns that an update set; False for
+    one that is no native log. Raises what ``read_header`` raises."""
+    data = (notes or {}).get(HEADER_KEY.encode())
+    return data is not None and read_header(data, path=path).get(Header.IS_PARTIAL, "").lower() == "true"
 
 
 def _pairs(pairs: list[tuple[str, object]]) -> dict[str, object]:

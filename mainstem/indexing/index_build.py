@@ -49,7 +49,6 @@ from functools import partial
 
 from mainstem.errors import Invalid, MainstemError, OutcomeUnknown, Unavailable
 from mainstem.formats.hfile_write import write_hfile
-from mainstem.formats.log_file import empty_group_block
 from mainstem.indexing import index_lists
 from mainstem.indexing.coverage import Coverage
 from mainstem.indexing.dropping import drop, files_that_may_go, instant_of
@@ -65,6 +64,7 @@ from mainstem.metadata.creation import BaseFileStat, put_table
 from mainstem.metadata.index_definitions import check, read_definitions, replace_definitions
 from mainstem.metadata.metadata_partitions import FILES, data_partition_of, is_partitioned_group
 from mainstem.metadata.metafile import index_metafile
+from mainstem.metadata.records.group_logs import GroupLogs
 from mainstem.metadata.records.record_schema import commit_schema, schema_of_version
 from mainstem.options import INDEX_TIMEOUT
 from mainstem.publish.publisher import Ahead, Guarded, Section
@@ -303,9 +303,9 @@ class _Build:
         count = None if self.spec.by_partition is not None else len(self.spec.group_ids)
         random, metafile = self.ctx.seams.random, paths.partition_metafile(self.folder)
         replace_guarded(section, random, self.action, metafile, index_metafile(self.action, count))
+        logs = GroupLogs(self.ctx.config.version, self.action)
         for group in self.spec.group_ids:
-            path = f"{self.folder}/{paths.log_name(group, self.action, 1, _TOKEN)}"
-            create_once(storage, path, empty_group_block(self.action), durable=True)
+            create_once(storage, f"{self.folder}/{logs.name(group)}", logs.first(), durable=True)
         storage.settle([], [self.folder, paths.METADATA], durable=True)
 
     # -- build ---------------------------------------------------------------------------------------
@@ -368,8 +368,9 @@ class _Build:
         strange = [
             name
             for name in storage.names(self.folder)
-            if name.endswith(".hfile") and instant_of(self.partition, name) not in (None, self.action)
-        ]
+            if name.endswith(".hfile") and not paths.is_native_log(name)
+            and instant_of(self.partition, name) not in (None, self.action)
+        ]  # fmt: skip
         if strange:
             raise Unavailable(
                 f"{self.folder}/{strange[0]} was made while the index was being built, by a compaction that"

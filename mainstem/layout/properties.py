@@ -17,8 +17,6 @@ from mainstem.errors import CorruptTable, Invalid, Unsupported
 from mainstem.formats.java_properties import format_properties, parse_properties
 from mainstem.layout.bucket_resizes import Resize, open_resize, parse_resizes
 from mainstem.layout.bucket_rules import BucketRules
-from mainstem.layout.version_10 import METADATA as METADATA_TABLE
-from mainstem.layout.version_10 import check_built
 from mainstem.limits import PROPERTIES_BYTES_MAX
 from mainstem.merge import modes
 from mainstem.options.locks import FOLDER, PLACE_KEYS, PROVIDER
@@ -81,7 +79,7 @@ from mainstem.options.tables import (
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 
-#: table versions that can be read, and written (``layout.version_10`` tells what is not done yet)
+#: table versions that can be read, and written
 READABLE_VERSIONS = WRITABLE_VERSIONS = (8, 9, 10)
 #: the version from which on writers make native log files
 NATIVE_LOGS_FROM = 10
@@ -500,8 +498,6 @@ class TableConfig:
 
     def check_metadata(self, table: str) -> None:
         """Refuse metadata table partitions that mainstem does not maintain: their readers would miss rows."""
-        if self.metadata_partitions:
-            check_built(self.version, METADATA_TABLE, table)
         other = [name for name in self.metadata_partitions if _kind_of_partition(name) not in MAINTAINED]
         if other:
             raise Unsupported(

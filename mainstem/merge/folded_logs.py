@@ -36,9 +36,15 @@ class FoldedLogs:
 
 
 def fold_logs(
-    entries: Sequence[Entry], schema: pa.Schema, rules: MergeRules, order_types: Sequence[pa.DataType]
+    entries: Sequence[Entry],
+    schema: pa.Schema,
+    rules: MergeRules,
+    order_types: Sequence[pa.DataType],
+    *,
+    native: bool = False,
 ) -> FoldedLogs:
-    """Folds entries given in replay order. ``schema``: that of the resulting rows.
+    """Folds entries given in replay order. ``schema``: that of the resulting rows; ``native``: the result
+    goes to native log files, where the int 0 is an ordering value as any other.
 
     Raises ``Unsupported`` if one entry per key cannot express the result: for IS_PARTIAL blocks, users'
     mergers, and deletes whose ordering value Java would read as none.
@@ -60,7 +66,7 @@ def fold_logs(
     keys, always = log.keys.cast(pa.string()), folded.unconditional
     timed = gone & ~always
     ordering = tuple(ordering_at(log.fields, folded.winner[timed]))
-    _check_ordering(ordering)
+    _check_ordering(ordering, native)
     return FoldedLogs(
         rows,
         keys.filter(pa.array(gone & always)),
@@ -92,10 +98,10 @@ def _winning_rows(
     return pa.concat_tables([schema.empty_table(), *parts])
 
 
-def _check_ordering(ordering: tuple[pa.Array, ...]) -> None:
+def _check_ordering(ordering: tuple[pa.Array, ...], native: bool) -> None:
     """Refuses null ordering values, and int 0 in a single field: Java reads both as "no ordering value"."""
-    default = [pa.types.is_int32(v.type) and bool(pc.any(pc.equal(v, 0)).as_py()) for v in ordering]
-    if any(values.null_count for values in ordering) or (len(ordering) == 1 and default[0]):
+    zero = [pa.types.is_int32(v.type) and bool(pc.any(pc.equal(v, 0)).as_py()) for v in ordering]
+    if any(values.null_count for values in ordering) or (len(ordering) == 1 and zero[0] and not native):
         raise Unsupported(
             "a row marked as deleted has no ordering value, or the int 0, which Java's delete blocks cannot"
             " hold; compact the table instead"

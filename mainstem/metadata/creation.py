@@ -31,7 +31,6 @@ import pyarrow as pa
 from mainstem.errors import Invalid, Unavailable
 from mainstem.formats.hfile_write import write_hfile
 from mainstem.formats.java_properties import parse_properties
-from mainstem.formats.log_file import empty_group_block
 from mainstem.layout.properties import TableConfig, encode_config, table_checksum
 from mainstem.limits import PROPERTIES_BYTES_MAX
 from mainstem.merge import modes
@@ -39,7 +38,8 @@ from mainstem.metadata.commits.taking_back import metadata_partition
 from mainstem.metadata.metadata_partitions import Content
 from mainstem.metadata.metafile import index_metafile
 from mainstem.metadata.records.flat_rows import encode
-from mainstem.metadata.records.record_schema import commit_schema, schema_of_version
+from mainstem.metadata.records.group_logs import GroupLogs
+from mainstem.metadata.records.record_schema import commit_schema
 from mainstem.options.placing import KEY_GENERATOR, RECORD_KEY_FIELDS
 from mainstem.options.tables import (
     ARCHIVE_FOLDER,
@@ -143,16 +143,15 @@ def put_partition(
 ) -> bytes:
     """Step 2, durable; returns the content of the instant's completed file."""
     folder = metadata_partition(partition)
-    schema = schema_of_version(table_version)
+    logs = GroupLogs(table_version, instant)
     create_once(storage, paths.partition_metafile(folder), index_metafile(instant), durable=True)
     stats: list[WriteStat] = []
     for group in groups:
-        name = paths.log_name(group.file_id, instant, 1, _TOKEN)
-        create_once(storage, f"{folder}/{name}", empty_group_block(instant), durable=True)
+        create_once(storage, f"{folder}/{logs.name(group.file_id)}", logs.first(), durable=True)
         if group.rows is None or not group.rows.num_rows:
             continue
-        keys, values = encode(group.content, group.rows, schema)
-        data = write_hfile(keys, values, schema_text=schema, base_file=True, created_ms=created_ms)
+        keys, values = encode(group.content, group.rows, logs.schema)
+        data = write_hfile(keys, values, schema_text=logs.schema, base_file=True, created_ms=created_ms)
         name = paths.hfile_name(group.file_id, _TOKEN, instant)
         create_once(storage, f"{folder}/{name}", data, durable=True)
         stats.append(

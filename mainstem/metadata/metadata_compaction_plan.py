@@ -19,11 +19,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from mainstem.errors import Unsupported
 from mainstem.formats.hfile_write import write_hfile
 from mainstem.formats.log_file import BlockKind, read_blocks
 from mainstem.layout.slicing import FileSlice
 from mainstem.metadata.metadata_table import MetadataTable
+from mainstem.metadata.records.group_logs import open_native_hfile
 from mainstem.metadata.records.record_schema import schema_of_version
 from mainstem.options.services import (
     METADATA_COMMITS,
@@ -118,7 +118,6 @@ def compacted(
         operation.base_file,
         tuple(sorted(operation.log_files, key=_order)),
     )
-    _check_not_native(table, operation)
     merged = table.slice_content(found)
     # The longest, so that no field is lost: Java 1.2 writes its newest schema even into tables of version 8.
     schema = max([schema_of_version(table.config.version), *sorted(merged.schema_texts)], key=len)
@@ -134,21 +133,14 @@ def _order(name: str) -> tuple[str, int, str, int, str]:
 
 def log_rows(table: MetadataTable, operation: CompactionOperation) -> int:
     """Number of rows and deletes in the operation's log files."""
-    _check_not_native(table, operation)
     total = 0
     for name in operation.log_files:
         path = paths.in_partition(operation.partition, name)
-        for block in read_blocks(maps.view(table.folder, path), path=table.folder.outer(path)):
+        view, where, log = maps.view(table.folder, path), table.folder.outer(path), paths.parse_log_name(name)
+        if log is not None and log.is_native:
+            total += open_native_hfile(view, log, path=where)[0].entry_count
+            continue
+        for block in read_blocks(view, path=where):
             deletes = block.kind == BlockKind.DELETE
             total += block.deletes().num_rows if deletes else block.hfile_entries()
     return total
-
-
-def _check_not_native(table: MetadataTable, operation: CompactionOperation) -> None:
-    for name in operation.log_files:
-        path = paths.in_partition(operation.partition, name)
-        if paths.is_native_log(path):
-            raise Unsupported(
-                f"{table.folder.outer(path)}: a log file of table version 10, in a metadata table that is to"
-                " be compacted: compact it with Hudi 1.3"
-            )

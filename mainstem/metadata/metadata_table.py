@@ -27,8 +27,7 @@ import pyarrow.compute as pc
 from mainstem import limits
 from mainstem.errors import CorruptTable, Invalid, Unsupported
 from mainstem.formats.hfile import HFile, Ranges, open_hfile, rows_of_all
-from mainstem.formats.log_file import BlockKind, Header, LogBlock, read_blocks
-from mainstem.formats.native_log import HEADER_KEY, read_header
+from mainstem.formats.log_file import BlockKind, LogBlock, read_blocks
 from mainstem.layout.committed_files import CommittedFiles
 from mainstem.layout.properties import READABLE_VERSIONS, TableConfig, load_config
 from mainstem.layout.slicing import FileGroup, FileSlice, group_files, query_slice
@@ -51,6 +50,7 @@ from mainstem.metadata.metadata_partitions import (
 )
 from mainstem.metadata.metafile import Metafile, read_metafile
 from mainstem.metadata.records.flat_rows import SCHEMAS, decode, encode
+from mainstem.metadata.records.group_logs import open_native_hfile
 from mainstem.metadata.records.newest_values import OF_KEYS, Piece, Recoder, newest_values
 from mainstem.metadata.records.recent_rows import FileRows, RecentRows
 from mainstem.metadata.records.row_keys import V2, file_groups, hashed_texts
@@ -452,11 +452,11 @@ class MetadataTable:
         if log is None or not self.validity.counts(log.instant):
             return []
         where = self.folder.outer(path)
-        if log.is_native:
-            return self._native_pieces(log, path, select, keep)
         if (known := self._known(path)) is not None:
             mine = Encoded(known.keys, known.plain_values, known.schema_text, where)
             return [mine if select is None or keep is None else mine.only(keep)]
+        if log.is_native:
+            return self._native_pieces(log, path, select, keep)
         made: list[Encoded | Whole | pa.Array] = []
         for block in read_blocks(self._view(path), path=where):
             if not self.validity.counts(block.instant):
@@ -479,21 +479,15 @@ class MetadataTable:
 
     def _native_pieces(
         self, log: paths.LogName, path: str, select: Select | None, keep: Keep | None
-    ) -> list[Encoded | pa.Array]:
+    ) -> list[Encoded | Whole | pa.Array]:
         """As ``_pieces``, of a native log file: an HFile that is one block."""
         where = self.folder.outer(path)
-        if log.format != "hfile" or log.is_cdc:
-            raise Unsupported(
-                f"the log file {where} in the metadata table; .log.hfile and .deletes.hfile can be read"
-            )
-        file = open_hfile(self._view(path), path=where)
-        headers = read_header(file.info.get(HEADER_KEY), path=where)
-        if Header.COMPACTED_BLOCK_TIMES in headers:
-            raise Unsupported(f"the log file {where} of a log compaction of the metadata table")
-        if not self.validity.counts(headers.get(Header.INSTANT_TIME, log.instant)):
+        file, instant = open_native_hfile(self._view(path), log, path=where)
+        if not file.entry_count or not self.validity.counts(instant):  # a group's first has no rows
             return []
-        if log.kind != "deletes":
-            return [_encoded(file, select, where)]
+        if not log.is_deletes:
+            small = select is None or file.is_small
+            return [Whole(file, where) if small else _encoded(file, select, where)]
         try:
             keys = file.rows()[0].cast(pa.string())
         except pa.ArrowInvalid as error:

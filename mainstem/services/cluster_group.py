@@ -33,7 +33,7 @@ from mainstem.readers.rows.bounded_merge import read_bounded
 from mainstem.readers.rows.split import ReadSpec, Split, split_paths
 from mainstem.services.clustering_order import RowOrder
 from mainstem.services.planned_files import Kind, make_file
-from mainstem.services.sorted_rows import read_in_order
+from mainstem.services.sorted_rows import put_in_order, read_in_order
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage, Upload
 from mainstem.timeline.active import ActiveTimeline, load_timeline
@@ -145,8 +145,9 @@ class OutputTask:
             if order is None:
                 return self._as_stored(storage, splits)
             return read_in_order(storage, splits, order, self.memory_bytes)
-        if order is None:
-            return self._by_hash(self._as_stored(storage, splits))
+        if order is None or self.ring is not None:
+            rows = self._by_hash(self._as_stored(storage, splits))
+            return rows if order is None else put_in_order(rows, order.columns, self.memory_bytes)
         if not order.is_curve and KEY_COLUMN not in order.columns:
             order = replace(order, columns=(*order.columns, KEY_COLUMN))
         narrow = [replace(s, spec=replace(s.spec, columns=(KEY_COLUMN,))) for s in splits]

@@ -35,6 +35,7 @@ from mainstem.layout.properties import load_config
 from mainstem.layout.schema_fit import arrow_user_schema
 from mainstem.layout.stored_rings import mark_committed, put_ring
 from mainstem.limits import HEARTBEAT_BYTES_MAX, MIB, TIMELINE_FILE_BYTES_MAX
+from mainstem.merge.rules import KEY_COLUMN
 from mainstem.metadata.commits.action import FileChanges
 from mainstem.options.services import LAYOUT_STRATEGY
 from mainstem.options.writing import GROUP_BYTES
@@ -46,7 +47,7 @@ from mainstem.readers.planning.table_state import WRITES, TableState
 from mainstem.readers.queries.snapshot import read_spec
 from mainstem.services.claim import claimed
 from mainstem.services.cluster_group import CLUSTERINGS, FILE_NAME, OutputTask, pending
-from mainstem.services.clustering_order import RowOrder
+from mainstem.services.clustering_order import RowOrder, refuse_order
 from mainstem.services.clustering_plan import Clusterable, ClusteringOptions, Wanted
 from mainstem.services.compaction import GROUPS_PER_MEMORY, ORDERED_GROUP_BYTES, log_rows
 from mainstem.services.compaction_plan import CompactionOptions, FileListing
@@ -144,6 +145,7 @@ def schedule(ctx: WriterContext, wanted: Wanted) -> str | None:
     write in flight. Raises whatever the lock raises, ``Invalid`` for an order by columns that the table
     lacks.
     """
+    refuse_order(ctx.config, wanted.order, ctx.base)
     if ctx.config.uses_rings:
         return _schedule_splits(ctx, wanted)
     options = ClusteringOptions.from_properties({**ctx.config.raw, **ctx.given})
@@ -276,7 +278,9 @@ class _Execution:
         noted = {str(LAYOUT_STRATEGY): LAYOUT_STRATEGY.read(properties), **plan.params, **plan.notes}
         order = RowOrder.from_plan(noted)
         order = None if order is None else order.within(avro_to_arrow(schema))
-        if order is not None:
+        if ctx.config.sorted_files:
+            order = RowOrder((KEY_COLUMN,))
+        elif order is not None:
             narrow = min(how.group_bytes, ORDERED_GROUP_BYTES)
             how = replace(
                 how, group_bytes=how.group_bytes if GROUP_BYTES in properties else narrow, order=str(order)
@@ -343,7 +347,7 @@ class _Execution:
         sweep_private(storage, self.time)
         for ring in self.rings:
             mark_committed(storage, ring)
-        order = self.tasks[0].order if self.tasks else None
+        order = self.tasks[0].order if self.tasks and not self.ctx.config.sorted_files else None
         return Clustered(
             self.time,
             published.time,

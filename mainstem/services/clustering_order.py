@@ -18,7 +18,9 @@ import pyarrow as pa
 
 from mainstem.errors import Invalid, Unsupported
 from mainstem.formats.avro_schema import META_FIELDS
+from mainstem.layout.properties import TableConfig
 from mainstem.options.services import CURVE_METHOD, LAYOUT_STRATEGY, SORT_COLUMNS
+from mainstem.options.tables import STORAGE_LAYOUT
 
 LINEAR, Z_ORDER, HILBERT = STRATEGIES = ("linear", "z-order", "hilbert")
 # With more axes than this, a curve's place has fewer than four bits of each.
@@ -119,3 +121,13 @@ def _is_ordered(kind: pa.DataType) -> bool:
     of_bytes = pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind)
     of_numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     return of_bytes or of_numbers or pa.types.is_boolean(kind) or pa.types.is_temporal(kind)
+
+
+def refuse_order(config: TableConfig, order: RowOrder | None, base: str) -> None:
+    """Raises ``Unsupported`` for an order in a table whose files have one already."""
+    if order is not None and config.sorted_files:
+        raise Unsupported(
+            f"rows of a table with {STORAGE_LAYOUT}=LSM_TREE have the order of their record keys and no other"
+            f" one ({order}): leave {SORT_COLUMNS} out, or cluster a table of the default layout",
+            table=base,
+        )

@@ -7,8 +7,10 @@ runs the tasks in its own threads or on the workers of a cluster, and completes 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -19,10 +21,12 @@ from mainstem.formats.base_file import BaseFileFormat, write_base_file
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.publish.staging import Content
 from mainstem.readers.rows.bounded_merge import read_bounded
+from mainstem.readers.rows.sorted_merge import Unsorted, merges_sorted, read_sorted
 from mainstem.readers.rows.split import ReadSpec, Split, split_paths
 from mainstem.services.clustering_order import RowOrder
 from mainstem.services.compaction_plan import measured
 from mainstem.services.kept_deletes import DeletesSeen, KeptDeletes
+from mainstem.services.native_files import NativeFiles
 from mainstem.services.planned_files import Kind, make_file
 from mainstem.services.sorted_rows import read_in_order
 from mainstem.storage import paths
@@ -37,6 +41,7 @@ from mainstem.timeline.plans import CompactionOperation
 from mainstem.truetime.clock import Clock, SystemClock
 
 FILE_NAME = META_FIELDS[4]
+_log = logging.getLogger(__name__)
 
 
 def _made_name(name: str) -> paths.BaseName | paths.LogName | None:
@@ -59,7 +64,8 @@ class GroupTask:
     schema of the new base file; ``log_rows``: rows and deleted keys in the logs, as their commits counted
     them; ``memory_bytes``: roughly what the task may use; ``durable``: fsync what is written; ``order``: of
     the rows, None for that of the old base file, then of the logs; ``keep_hours``: for how long deletes are
-    kept beside the base file (``services.kept_deletes``), 0: they are not.
+    kept beside the base file (``services.kept_deletes``), 0: they are not; ``native``: how native log files
+    are written, None: the table has none. In an ``lsm_tree`` table ``order`` is that of record keys.
     """
 
     location: Location
@@ -74,11 +80,17 @@ class GroupTask:
     durable: bool
     order: RowOrder | None = None
     keep_hours: int = 0
+    native: NativeFiles | None = None
 
     @property
     def base(self) -> str:
         """The table's location as text."""
         return self.location.base
+
+    @property
+    def has_sorted_files(self) -> bool:
+        """Whether the table is an LSM tree."""
+        return self.native is not None and self.native.sorted_files
 
     @property
     def file_name(self) -> str:
@@ -104,10 +116,19 @@ class GroupTask:
 
         seen = DeletesSeen(self.spec)
 
-        def write(sink: Upload) -> None:
-            write_base_file(self._rows(storage, seen), self.schema, sink, self.how)
+        def write(sink: Upload, side_by_side: bool = self.has_sorted_files) -> None:
+            rows = self._rows(storage, seen, side_by_side)
+            write_base_file(rows, self.schema, sink, self.how)
 
-        info = self._make(storage, self.file_name, identity, lambda: write)
+        try:
+            info = self._make(storage, self.file_name, identity, lambda: write)
+        except Unsorted as error:
+            _log.warning(
+                "%s: %s is not sorted by record key, as readers of such a table (lsm_tree) expect; it is"
+                " sorted now", self.base, error.path,
+            )  # fmt: skip
+            again = partial(write, side_by_side=False)
+            info = self._make(storage, self.file_name, identity, lambda: again)
         kept = None if seen.none else self._keep(storage, identity)
         operation = self.operation
         return CompactionStat(
@@ -152,16 +173,13 @@ class GroupTask:
             return None
         operation = self.operation
         kept = KeptDeletes(
-            self.time, operation, self.spec, self.schema, self.file_name, self.keep_hours, self.memory_bytes
-        )
+            self.time, operation, self.spec, self.schema, self.file_name, self.keep_hours, self.memory_bytes,
+            self.native,
+        )  # fmt: skip
         if storage.stat(kept.target) is None:
-            blocks = kept.blocks(storage)
-            if not blocks:
+            content = kept.content(storage)
+            if content is None:
                 return None
-
-            def write(sink: Upload) -> None:
-                for block in blocks:
-                    sink.append(block)
 
             def remove_if_too_late() -> None:
                 """Another executor, which had nothing to keep, may have completed the plan meanwhile."""
@@ -169,19 +187,21 @@ class GroupTask:
                     storage.delete(kept.target)
                     storage.delete_tree(paths.marker_folder(self.time))
 
-            self._make(storage, kept.file_name, identity, lambda: write, remove_if_too_late)
+            self._make(storage, kept.file_name, identity, lambda: content, remove_if_too_late)
         count, blocks_made, size = kept.measured(storage)
         return WriteStat(
             operation.partition, operation.file_id, kept.file_name, self.time, 1,
             deletes=count, size_bytes=size, blocks=blocks_made,
         )  # fmt: skip
 
-    def _rows(self, storage: Storage, seen: DeletesSeen) -> Iterator[pa.Table]:
+    def _rows(self, storage: Storage, seen: DeletesSeen, side_by_side: bool) -> Iterator[pa.Table]:
         operation = self.operation
         base, logs = split_paths(operation.partition, operation.base_file, operation.log_files)
         split = Split(operation.partition, operation.file_id, base, logs, self.spec)
         memory = self.memory_bytes
-        if self.order is None:
+        if side_by_side and merges_sorted(split, memory):
+            tables = read_sorted(storage, split, memory, seen.note)
+        elif self.order is None:
             tables = read_bounded(storage, split, memory, seen.note)
         else:
             tables = read_in_order(storage, [split], self.order, memory, seen.note)

@@ -21,9 +21,10 @@ from dataclasses import dataclass, replace
 from mainstem.errors import CorruptTable, Invalid, Unavailable, naming
 from mainstem.formats.avro_schema import arrow_to_avro, avro_to_arrow
 from mainstem.formats.base_file import BaseFileFormat
-from mainstem.layout.properties import load_config
+from mainstem.layout.properties import NATIVE_LOGS_FROM, load_config
 from mainstem.layout.schema_fit import arrow_user_schema
 from mainstem.limits import MIB
+from mainstem.merge.rules import KEY_COLUMN
 from mainstem.options.writing import GROUP_BYTES
 from mainstem.publish.publisher import Section
 from mainstem.readers.planning.query_schema import schema_text
@@ -31,7 +32,7 @@ from mainstem.readers.planning.table_state import TableState
 from mainstem.readers.queries.snapshot import read_spec
 from mainstem.services import executor
 from mainstem.services.claim import claimed
-from mainstem.services.clustering_order import RowOrder
+from mainstem.services.clustering_order import RowOrder, refuse_order
 from mainstem.services.compact_group import COMPACTIONS, FILE_NAME, GroupTask, final_name
 from mainstem.services.compaction_plan import (
     Clustering,
@@ -42,6 +43,7 @@ from mainstem.services.compaction_plan import (
 )
 from mainstem.services.executor import publish_plan
 from mainstem.services.kept_deletes import hours_kept, overwritten
+from mainstem.services.native_files import NativeFiles
 from mainstem.services.progress import Progress, silent
 from mainstem.storage import paths
 from mainstem.storage.side_by_side import side_by_side
@@ -131,6 +133,7 @@ def _schedule(
     ctx: WriterContext, options: CompactionOptions, cluster: Clustering | None, *, if_due: bool
 ) -> str | None:
     order = _wanted_order(ctx) if cluster is None else cluster.order
+    refuse_order(ctx.config, order, ctx.base)
     due = DueGroups(FileListing(ctx.seams.storage, ctx.config), cluster)
 
     def plan(timeline: ActiveTimeline) -> bytes | None:
@@ -219,17 +222,20 @@ def _begun(ctx: WriterContext, time: str, at_once: int) -> Execution:
     # A plan without an order is another engine's, or of a job that has none.
     order = RowOrder.from_plan(notes) or _wanted_order(ctx)
     order = None if order is None else order.within(avro_to_arrow(base_schema))
-    if order is not None:
+    if ctx.config.sorted_files:
+        order = RowOrder((KEY_COLUMN,))
+    elif order is not None:
         narrow = how.group_bytes if GROUP_BYTES in properties else min(how.group_bytes, ORDERED_GROUP_BYTES)
         how = replace(how, group_bytes=narrow, order=str(order))
     spec = read_spec(state, None, None, None, "error", stored=True)
     spec = replace(spec, columns=tuple(name for name in spec.columns if name != FILE_NAME))
     keep_hours = hours_kept(ctx.config, spec)
+    native = NativeFiles.of(ctx.config, properties)
     tasks = tuple(
         GroupTask(
             storage.location, time, number, operation, spec, base_schema, how,
             log_rows(state, operation.partition, operation.log_files), memory, ctx.services_sync, order,
-            keep_hours,
+            keep_hours, native,
         )
         for number, operation in enumerate(operations)
     )  # fmt: skip
@@ -284,7 +290,8 @@ class Execution(executor.Execution[CompactionStat, Compaction]):
     def files_of(self, number: int, stats: Sequence[CompactionStat] | None) -> list[str]:
         made = [self.path(number)]
         if stats is None or stats[number].kept is not None:
-            name = paths.kept_deletes_name(self.file_name(number))
+            native = self.ctx.config.version >= NATIVE_LOGS_FROM
+            name = paths.kept_deletes_name(self.file_name(number), native=native)
             made.append(paths.in_partition(self.operations[number].partition, name))
         return made
 
@@ -325,7 +332,7 @@ class Execution(executor.Execution[CompactionStat, Compaction]):
         return None
 
     def result(self, completion: str | None, stats: Sequence[CompactionStat]) -> Compaction:
-        order = self.tasks[0].order if self.tasks else None
+        order = self.tasks[0].order if self.tasks and not self.ctx.config.sorted_files else None
         return Compaction.of_stats(
             self.time, completion, stats, order="" if order is None else str(order)
         )

@@ -26,6 +26,10 @@ none).
 compaction takes the deletes in with the other logs and writes them again, until that instant is older than
 the option says. Deletes of one eighth of that time share a block, under the newest of their instants.
 
+From table version 10 on the file is a native deletes file, which is one block. What the instants of blocks
+say in a file of blocks is in its footer, which only mainstem reads: of each delete, the compaction that first
+kept it.
+
 What the file holds depends on when it is made. Like a base file, the first one stays, and everybody uses it.
 """
 
@@ -36,21 +40,24 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.errors import MainstemError
 from mainstem.formats.delete_records import can_order_deletes
 from mainstem.formats.log_file import BlockKind, LogBlock, delete_block
-from mainstem.formats.native_log import NativeBlock
+from mainstem.formats.native_log import NativeBlock, kept_note
 from mainstem.layout.key_index import table_index
 from mainstem.layout.properties import TableConfig
 from mainstem.merge.rules import marks_deletes
 from mainstem.options.tables import KEEP_TOMBSTONES
+from mainstem.publish.staging import Content
 from mainstem.readers.rows.last_deletes import LastDeletes, last_deletes, without_conflicts
 from mainstem.readers.rows.native_logs import blocks_of
 from mainstem.readers.rows.split import ReadSpec, Split, split_paths
+from mainstem.services.native_files import NativeFiles
 from mainstem.storage import paths
-from mainstem.storage.protocol import Storage
+from mainstem.storage.protocol import Storage, Upload
 from mainstem.timeline.active import ActiveTimeline, load_timeline
 from mainstem.timeline.instant import COMMIT, DELTACOMMIT, REPLACECOMMIT
 from mainstem.timeline.plans import CompactionOperation
@@ -110,7 +117,8 @@ def _may_be_ordered(block: LogBlock) -> bool:
 class KeptDeletes:
     """What the compaction ``time`` keeps of one file group.
 
-    ``spec``: how its logs are read; ``schema``: Avro schema of the base file; ``base_file``: the new one.
+    ``spec``: how its logs are read; ``schema``: Avro schema of the base file; ``base_file``: the new one;
+    ``native``: how a native deletes file is written, None: it is a file of blocks.
     """
 
     time: str
@@ -120,40 +128,59 @@ class KeptDeletes:
     base_file: str
     hours: int
     memory_bytes: int
+    native: NativeFiles | None = None
 
     @property
     def file_name(self) -> str:
         """Name of the log file, determined by the plan alone."""
-        return paths.kept_deletes_name(self.base_file)
+        return paths.kept_deletes_name(self.base_file, native=self.native is not None)
 
     @property
     def target(self) -> str:
         """Its path."""
         return paths.in_partition(self.operation.partition, self.file_name)
 
-    def blocks(self, storage: Storage) -> Blocks:
-        """The blocks of the log file; [] if there is nothing to keep."""
+    def content(self, storage: Storage) -> Content | None:
+        """What writes the log file; None if there is nothing to keep."""
         found = last_deletes(storage, self._split(self.operation.log_files), self.memory_bytes)
         found = found.chosen(self._first_kept(found) >= self._oldest)
         if not len(found) or overwritten(storage, load_timeline(storage), self.time, [self.operation]):
-            return []
+            return None
         found = self._in_place(storage, found)
         times, which = np.unique(self._first_kept(found), return_inverse=True)
         newest = {self._cell(time): time for time in times.tolist()}  # in the order of times
         block_of = np.asarray([newest[self._cell(time)] for time in times.tolist()], "U20")[which.reshape(-1)]
+        if not len(found):
+            return None
+        if self.native is not None:
+            return self._native_file(self.native, found, list(newest.values()), block_of)
         made: Blocks = []
         for instant in newest.values():
             some = found.chosen(block_of == instant)
             partition, ordering = self.operation.partition, some.ordering
             made.append(delete_block(instant, self.schema, some.keys, partition, ordering))
-        return made
+
+        def write(sink: Upload) -> None:
+            for block in made:
+                sink.append(block)
+
+        return write
+
+    def _native_file(
+        self, files: NativeFiles, found: LastDeletes, instants: list[str], block_of: np.ndarray
+    ) -> Content:
+        rows = files.deletes(self.schema, found.keys, found.ordering)
+        which = np.searchsorted(np.asarray(instants), block_of)
+        order = files.order(rows) if files.sorted_files else np.argsort(which, kind="stable")
+        note = kept_note(instants, which[order])
+        return files.content(self.time, self.schema, rows.take(pa.array(order)), deletes=True, said=note)
 
     def measured(self, storage: Storage) -> tuple[int, int, int]:
         """Numbers of deletes, blocks and bytes of the file that was made, by whomever."""
         blocks = blocks_of(storage, self.target)
         info = storage.stat(self.target)
         size = 0 if info is None else info.size  # the compaction finds out that it is gone
-        return sum(block.deletes().num_rows for block in blocks), len(blocks), size
+        return sum(map(_count_of, blocks)), len(blocks), size
 
     @property
     def _oldest(self) -> str:
@@ -162,8 +189,8 @@ class KeptDeletes:
     def _first_kept(self, found: LastDeletes) -> np.ndarray:
         """For each delete, the compaction that kept it first: this one, if it was not kept before."""
         operation = self.operation
-        before = "" if operation.base_file is None else paths.kept_deletes_name(operation.base_file)
-        if before not in operation.log_files:
+        base = None if operation.base_file is None else paths.parse_base_name(operation.base_file)
+        if base is None or not any(paths.is_kept_deletes(name, base) for name in operation.log_files):
             return np.full(len(found), self.time, "U20")
         return np.where(found.places == operation.base_instant, found.blocks, self.time)
 
@@ -194,6 +221,10 @@ class KeptDeletes:
         compaction, a delete would move to younger ones for ever."""
         cell = timedelta(hours=self.hours) / _BLOCKS_PER_HORIZON
         return (parse_wall(time) - datetime(2000, 1, 1)) // cell
+
+
+def _count_of(block: LogBlock) -> int:
+    return block.row_count if isinstance(block, NativeBlock) else block.deletes().num_rows
 
 
 def overwritten(

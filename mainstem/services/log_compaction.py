@@ -32,8 +32,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mainstem.errors import Unavailable, Unsupported, naming
-from mainstem.layout.properties import load_config
+from mainstem.layout.properties import NATIVE_LOGS_FROM, load_config
 from mainstem.options.services import BESIDE_WRITERS
+from mainstem.options.tables import STORAGE_LAYOUT
 from mainstem.publish.publisher import Section
 from mainstem.readers.planning.table_state import TableState
 from mainstem.services.claim import claimed
@@ -48,12 +49,12 @@ from mainstem.services.log_compaction_plan import (
     plan_runs,
     writes_in_flight,
 )
-from mainstem.services.log_merge import LOG_COMPACTIONS, LogMerge, final_name, log_spec
+from mainstem.services.log_merge import LOG_COMPACTIONS, LogMerge, final_name, log_spec, native_names
 from mainstem.services.other_attempts import sweep_private
 from mainstem.services.progress import Progress, silent
 from mainstem.storage import paths
 from mainstem.timeline.active import ActiveTimeline
-from mainstem.timeline.commit_metadata import LogCompactionStat
+from mainstem.timeline.commit_metadata import LogCompactionStat, every_file
 from mainstem.timeline.instant import DELTACOMMIT, INFLIGHT, LOGCOMPACTION, Instant
 from mainstem.timeline.plans import (
     CompactionOperation,
@@ -105,9 +106,21 @@ def schedule(ctx: WriterContext, *, if_due: bool = False) -> str | None:
     cannot be folded, and what the lock raises.
     """
     options = _options(ctx)
+    if (reason := _unfit_layout(ctx)) is not None:
+        raise Unsupported(f"{reason}; compact the table instead", table=ctx.base)
     roll_back_failed_writes(ctx, if_due=if_due)
     with naming(ctx.base, "planning a log compaction failed", "nothing is planned, try again"):
         return _schedule(ctx, options, if_due)
+
+
+def _unfit_layout(ctx: WriterContext) -> str | None:
+    """Why the table's layout does not go with log compactions; None if it does."""
+    if not ctx.config.sorted_files:
+        return None
+    return (
+        f"log compaction of a table with {STORAGE_LAYOUT}=LSM_TREE: Java's readers of such tables do not know"
+        " what it replaces, and merge the replaced log files as well as the new one, at its own instant"
+    )
 
 
 def _options(ctx: WriterContext) -> LogCompactionOptions:
@@ -176,7 +189,7 @@ def _execute(ctx: WriterContext, time: str, progress: Progress) -> LogCompaction
     if time not in pending(state.timeline):
         return _ended(state.timeline, time)
     operations = tuple(load_compaction_plan(storage, time, LOGCOMPACTION))
-    reason = _broken(state, files, operations, _bound(ctx, time, operations))
+    reason = _unfit_layout(ctx) or _broken(state, files, operations, _bound(ctx, time, operations))
     if reason is not None:
         return _give_up(ctx, time, reason)
     run = LogMerge.begin(ctx, time, state)
@@ -238,7 +251,19 @@ class _Execution(Execution[LogCompactionStat, LogCompaction]):
         return self.user_schema
 
     def file_name(self, number: int) -> str:
-        return final_name(self.time, number, self.operations[number])
+        if self.ctx.config.version < NATIVE_LOGS_FROM:
+            return final_name(self.time, number, self.operations[number])
+        return native_names(self.time, number, self.operations[number])[0]
+
+    def files_of(self, number: int, stats: Sequence[LogCompactionStat] | None) -> list[str]:
+        operation = self.operations[number]
+        if stats is not None:
+            made = every_file([stats[number]])
+            return [paths.in_partition(operation.partition, stat.file_name) for stat in made]
+        names = [self.file_name(number)]
+        if self.ctx.config.version >= NATIVE_LOGS_FROM:
+            names = list(native_names(self.time, number, operation))
+        return [paths.in_partition(operation.partition, name) for name in names]
 
     def ended(self, section: Section, stats: Sequence[LogCompactionStat]) -> LogCompaction | None:
         ctx, time, storage = self.ctx, self.time, self.ctx.seams.storage
@@ -263,8 +288,8 @@ class _Execution(Execution[LogCompactionStat, LogCompaction]):
         return LogCompaction(
             self.time,
             completion,
-            tuple(paths.in_partition(s.partition, s.file_name) for s in stats),
+            tuple(paths.in_partition(s.partition, s.file_name) for s in every_file(stats)),
             sum(s.writes for s in stats),
-            sum(s.deletes for s in stats),
+            sum(s.deletes for s in stats) + sum(s.beside.deletes for s in stats if s.beside),
             sum(s.log_files for s in stats),
         )

@@ -75,6 +75,7 @@ from mainstem.readers.rows.slice_query import ReadSpec
 from mainstem.services.clustering import foreign_write
 from mainstem.services.compaction_plan import CompactionOptions, FileListing
 from mainstem.services.progress import Progress, silent
+from mainstem.services.sorted_rows import put_in_order
 from mainstem.storage import paths
 from mainstem.storage.folders import make_folder
 from mainstem.storage.links import has_links, links
@@ -446,6 +447,8 @@ class _Round(Transaction):
         if self._writer is None:
             token = f"0-{self._ctx.seams.random.getrandbits(20)}-0"
             self._writer = _BaseFiles(self._ctx.seams.storage, self._spec, token)
+            properties = {**self._ctx.config.raw, **self._ctx.given}
+            self._writer.memory_bytes = CompactionOptions.from_properties(properties).memory_bytes
             self._appender = self._writer
         return self._writer
 
@@ -675,6 +678,8 @@ def _chosen(rows: Iterable[tuple[pa.Table, np.ndarray]], bucket: int) -> Iterato
 class _BaseFiles(BulkInserter):
     """Base files of given rows, with their meta columns; a row names its file group and no file."""
 
+    memory_bytes = CompactionOptions().memory_bytes
+
     @property
     def files(self) -> list[BaseFileStat]:
         """The files that were made."""
@@ -705,7 +710,9 @@ class _BaseFiles(BulkInserter):
         self._closed.append(stat)
         try:
             named = (t.append_column(_FILE_NAME, pa.repeat(new.file_id, t.num_rows)) for t in new.tables)
-            ordered = (table.select(names) for table in named)
+            ordered: Iterator[pa.Table] = (table.select(names) for table in named)
+            if self._spec.sorted_files:
+                ordered = put_in_order(ordered, (KEY_COLUMN,), self.memory_bytes // 4)
             stat.writes = write_base_file(ordered, self._spec.log_schema, sink, how)
         finally:
             self._put_markers()

@@ -21,7 +21,6 @@ from types import ModuleType
 from typing import Any, ClassVar, Protocol
 
 from mainstem.errors import CorruptTable, Invalid, MainstemError, Unsupported
-from mainstem.layout.version_10 import check_built
 from mainstem.services import archiving, cleaning, compaction, log_compaction
 from mainstem.services.metadata import metadata_round
 from mainstem.services.progress import Progress, silent
@@ -163,7 +162,6 @@ class Round:
         return ServiceRun(service, tuple(results))
 
     def _steps(self, ctx: WriterContext, service: str, options: RunOptions) -> Iterator[Result]:
-        check_built(ctx.config.version, service, ctx.base)
         if service == ROLL_BACK:
             yield from roll_back_failed_writes(ctx, if_due=self.if_due)
         elif service == METADATA:

@@ -29,7 +29,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from mainstem.errors import Invalid
-from mainstem.layout.version_10 import is_built
 from mainstem.metadata.metadata_partitions import has_metadata
 from mainstem.options.services import (
     ARCHIVE,
@@ -49,7 +48,6 @@ from mainstem.options.services import (
     SCHEDULE_INLINE,
     STREAMING_OFF,
 )
-from mainstem.options.tables import TABLE_VERSION
 
 #: the services of a round, in its order
 ROLL_BACK, LOG_COMPACTION, COMPACTION, CLEANING, METADATA, ARCHIVING, VECTORS = SERVICES = (
@@ -95,18 +93,14 @@ class RunOptions:
                 f"{COMPACT_INLINE}=true and {SCHEDULE_INLINE}=true exclude each other: after a commit a"
                 " compaction is either planned and executed, or planned only; set one of them"
             )
-        version = int(properties.get(TABLE_VERSION, TABLE_VERSION.default))
-        built = [service for service in SERVICES if is_built(version, service)]
-        missing = {s: f"tables of version {version}" for s in SERVICES if s not in built}
-        after_plans = switches.on(ENABLED, True) and switches.on(SCHEDULE_INLINE)
         return cls(
-            {**switches.off(), **missing},
+            switches.off(),
             plans=switches.on(FLINK_SCHEDULE, True),
             executes=switches.on(FLINK_COMPACT, True),
-            after=tuple(service for service in switches.after() if service in built),
-            beside=tuple(service for service in switches.beside() if service in built),
-            after_plans=after_plans and COMPACTION in built,
-            gently=tuple(service for service in switches.gently() if service in built),
+            after=switches.after(),
+            beside=switches.beside(),
+            after_plans=switches.on(ENABLED, True) and switches.on(SCHEDULE_INLINE),
+            gently=switches.gently(),
         )
 
 

@@ -52,15 +52,27 @@ def read_in_order(
 ) -> Iterator[pa.Table]:
     """The rows of ``read_bounded`` in order, in tables of no certain size; ``seen`` is its. Raises what it
     raises, and ``OSError`` where the disk for temporary files is full."""
-    run_bytes = max(_RUN_BYTES_MIN, min(_RUN_BYTES_MAX, memory_bytes // _RUN_SHARE))
     merging = max(1, memory_bytes // _MERGE_SHARE)
-    runs = in_pieces(_read(storage, splits, merging, seen), run_bytes)
+    rows = _read(storage, splits, merging, seen)
+    yield from _put_in_order(rows, order, memory_bytes, lambda: _sample(storage, splits, order, merging))
+
+
+def put_in_order(tables: Iterable[pa.Table], columns: Sequence[str], memory_bytes: int) -> Iterator[pa.Table]:
+    """The rows of these tables in the order of some columns, as ``read_in_order`` puts those of slices."""
+    yield from _put_in_order(tables, RowOrder(tuple(columns)), memory_bytes, lambda: None)
+
+
+def _put_in_order(
+    tables: Iterable[pa.Table], order: RowOrder, memory_bytes: int, sampled: Callable[[], pa.Table | None]
+) -> Iterator[pa.Table]:
+    run_bytes = max(_RUN_BYTES_MIN, min(_RUN_BYTES_MAX, memory_bytes // _RUN_SHARE))
+    runs = in_pieces(tables, run_bytes)
     ahead = [run for run in (next(runs, None), next(runs, None)) if run is not None]
     if len(ahead) < 2:
         if ahead:
             yield from _in_order(ahead.pop(), order, None, run_bytes // _RUNS_MAX)
         return
-    sample = _sample(storage, splits, order, merging) if order.is_curve else None
+    sample = sampled() if order.is_curve else None
     with spilling() as spill:
         store = _Runs(spill, order)
         for run in chain(_emptied(ahead), runs):

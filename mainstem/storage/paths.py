@@ -223,22 +223,27 @@ def log_name(file_id: str, instant: str, version: int, token: str) -> str:
     return f".{file_id}_{instant}.log.{version}_{token}"
 
 
-def native_log_name(file_id: str, instant: str, version: int, token: str, kind: str = "log") -> str:
-    """Name of a native log file (table version 10): ``kind`` log, deletes or cdc; version starts at 1."""
-    return f"{file_id}_{token}_{instant}_{version}.{kind}.parquet"
+def native_log_name(
+    file_id: str, instant: str, version: int, token: str, kind: str = "log", ending: str = "parquet"
+) -> str:
+    """Name of a native log file (table version 10): ``kind`` log, deletes or cdc; version starts at 1;
+    ``ending``: its format."""
+    return f"{file_id}_{token}_{instant}_{version}.{kind}.{ending}"
 
 
-def kept_deletes_name(base: str) -> str:
+def kept_deletes_name(base: str, *, native: bool = False) -> str:
     """Name of the log file with the deletes that a compaction keeps beside this base file."""
     parsed = parse_base_name(base)
     if parsed is None:
         raise ValueError(f"{base!r} is no base file")
+    if native:
+        return native_log_name(parsed.file_id, parsed.instant, 1, parsed.token, "deletes")
     return log_name(parsed.file_id, parsed.instant, 1, parsed.token)
 
 
 def is_kept_deletes(name: str, base: BaseName) -> bool:
     """Whether a log file holds the deletes that the compaction kept which made ``base``."""
-    return name == log_name(base.file_id, base.instant, 1, base.token)
+    return any(name == kept_deletes_name(base.name, native=native) for native in (False, True))
 
 
 def is_native_log(path: str) -> bool:

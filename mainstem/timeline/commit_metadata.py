@@ -179,7 +179,8 @@ class CompactionStat:
 class LogCompactionStat:
     """One log file that a log compaction wrote (HoodieDeltaWriteStat as Java's append handle fills it).
 
-    ``merged``: rows and deleted keys in this file; ``log_rows``: those in the log files it merges.
+    ``merged``: rows and deleted keys in this file; ``log_rows``: those in the log files it merges;
+    ``beside``: the native file of deletes that it wrote with one of rows.
     """
 
     partition: str
@@ -194,6 +195,7 @@ class LogCompactionStat:
     log_bytes: int
     log_rows: int
     taken_ms: int
+    beside: WriteStat | None = None
 
     @property
     def merged(self) -> int:
@@ -252,11 +254,13 @@ class CommitMetadata:
 
 
 def every_file(stats: Iterable[AnyStat]) -> Iterator[AnyStat]:
-    """The stats, and behind that of a base file that of the deletes kept beside it."""
+    """The stats, and behind that of a file that of the deletes which are kept, or were written, beside it."""
     for stat in stats:
         yield stat
         if isinstance(stat, CompactionStat) and stat.kept is not None:
             yield stat.kept
+        if isinstance(stat, LogCompactionStat) and stat.beside is not None:
+            yield stat.beside
 
 
 def encode_commit(

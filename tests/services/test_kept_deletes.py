@@ -19,6 +19,7 @@ import pytest
 import mainstem
 from mainstem.errors import Invalid, Unavailable
 from mainstem.formats.log_file import BlockKind, Header
+from mainstem.formats.native_log import NativeBlock
 from mainstem.readers.rows import last_deletes as last_deletes_module
 from mainstem.readers.rows.last_deletes import last_deletes
 from mainstem.readers.rows.native_logs import blocks_of
@@ -42,10 +43,10 @@ def schema(kind: pa.DataType = INT64) -> pa.Schema:
     )
 
 
-def make(path: Path, kind: pa.DataType = INT64, **properties: Any) -> mainstem.Table:
+def make(path: Path, kind: pa.DataType = INT64, version: int = 9, **properties: Any) -> mainstem.Table:
     given = {**QUICK, **{key.replace("__", "."): value for key, value in properties.items()}}
     return mainstem.create_table(
-        path, schema(kind), record_key="id", ordering="ts", buckets=1, properties=given
+        path, schema(kind), record_key="id", ordering="ts", buckets=1, table_version=version, properties=given
     )
 
 
@@ -68,26 +69,32 @@ def found(table: mainstem.Table, **options: Any) -> dict[str, str]:
 
 def kept_files(table: mainstem.Table) -> list[str]:
     """Names of the log files of kept deletes, oldest first."""
-    bases = {f.name for f in Path(table.path).glob("*.parquet")}
-    names = {paths.kept_deletes_name(base) for base in bases}
+    bases = {f.name for f in Path(table.path).glob("*.parquet") if paths.parse_base_name(f.name)}
+    names = {paths.kept_deletes_name(base, native=native) for base in bases for native in (False, True)}
     return sorted(f.name for f in Path(table.path).iterdir() if f.name in names)
 
 
 def kept(table: mainstem.Table) -> dict[str, Any]:
     """Key -> ordering value of the deletes that the newest compaction kept, {} if there are none."""
     newest = next(s for s in table.file_slices() if s.latest)
-    name = paths.kept_deletes_name(newest.base_file or "")
-    if name not in newest.log_files:
-        return {}
-    deletes = [block.deletes() for block in blocks_of(table.opened.seams.storage, name)]
+    names = set(newest.log_files) - set(newest.later_logs)
+    deletes = [block.deletes() for name in names for block in blocks_of(table.opened.seams.storage, name)]
     listed = [row for found in deletes for row in found.to_pylist()]
     return {row["record_key"]: row["ordering"] for row in listed}
 
 
-@pytest.fixture
-def table(tmp_path: Path) -> mainstem.Table:
+def kept_since(table: mainstem.Table, name: str) -> list[str]:
+    """The compactions that first kept the deletes in a file, oldest first."""
+    blocks = blocks_of(table.opened.seams.storage, name)
+    native = [block.kept_since() for block in blocks if isinstance(block, NativeBlock)]
+    told = [instant for found in native if found is not None for instant in found.tolist()]
+    return sorted(set(told or (block.headers[Header.INSTANT_TIME] for block in blocks)))
+
+
+@pytest.fixture(params=[9, 10])
+def table(tmp_path: Path, request: pytest.FixtureRequest) -> mainstem.Table:
     """k was deleted at 5, and b is there; all is compacted."""
-    table = make(tmp_path / "t")
+    table = make(tmp_path / "t", version=request.param)
     put(table, "k", 4, "first")
     put(table, "b", 1, "b")
     put(table, "k", 5, None)
@@ -238,7 +245,7 @@ def test_who_finds_the_base_file_made_looks_for_deletes_in_the_logs(tmp_path, mo
     merge(table, ("k", 7, None), ("b", 1, "b"))
     task = planned_task(table)
     with monkeypatch.context() as patched:
-        patched.setattr(KeptDeletes, "blocks", lambda *_: 1 / 0)
+        patched.setattr(KeptDeletes, "content", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             task.run("0" * 16)
     table.run_compaction()
@@ -350,20 +357,20 @@ def planned_task(table: mainstem.Table) -> compact_group.GroupTask:
     return task
 
 
-def blocks_at(table: mainstem.Table, hours: float) -> list[Any]:
-    """What a compaction so many hours after the newest one would keep."""
+def is_kept_at(table: mainstem.Table, hours: float) -> bool:
+    """Whether a compaction so many hours after the newest one would keep something."""
     task = planned_task(table)
     newest = next(s for s in table.file_slices() if s.latest).base_instant
     later = instant_text(parse_wall(newest) + datetime.timedelta(hours=hours))
     base = paths.base_name(task.operation.file_id, "0-0-0", later)
     made = KeptDeletes(later, task.operation, task.spec, task.schema, base, task.keep_hours, 1 << 20)
-    return made.blocks(table.opened.seams.storage)
+    return made.content(table.opened.seams.storage) is not None
 
 
 def test_a_delete_is_forgotten_after_as_many_hours_as_the_table_says(table):
     put(table, "b", 2, "b")
-    assert len(blocks_at(table, 23.9)) == 1
-    assert blocks_at(table, 24.1) == []
+    assert is_kept_at(table, 23.9)
+    assert not is_kept_at(table, 24.1)
 
 
 def test_the_time_counts_from_the_compaction_that_kept_a_delete_first(table):
@@ -371,8 +378,7 @@ def test_the_time_counts_from_the_compaction_that_kept_a_delete_first(table):
     put(table, "m", 7, None)
     table.compact()
     (name,) = (n for n in kept_files(table) if first not in n)
-    blocks = blocks_of(table.opened.seams.storage, name)
-    instants = [block.headers[Header.INSTANT_TIME] for block in blocks]
+    instants = kept_since(table, name)
     newest = next(s for s in table.file_slices() if s.latest).base_instant
     # Deletes of three hours share a block.
     assert instants in ([first, newest], [newest])
@@ -385,8 +391,7 @@ def test_compactions_at_short_intervals_do_not_make_a_delete_younger(table, monk
     for number in range(3):
         put(table, f"m{number}", 7, None)
         table.compact()
-    blocks = blocks_of(table.opened.seams.storage, kept_files(table)[-1])
-    instants = [block.headers[Header.INSTANT_TIME] for block in blocks]
+    instants = kept_since(table, kept_files(table)[-1])
     assert len(set(instants)) == 4 and instants[0] == first
 
 
@@ -505,7 +510,7 @@ def test_an_execution_that_failed_between_the_two_files_is_finished_by_the_next(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(KeptDeletes, "blocks", full_disk)
+        patched.setattr(KeptDeletes, "content", full_disk)
         with pytest.raises(Unavailable, match="did not end"):
             table.run_compaction()
     assert list(Path(table.path).glob("*.parquet")) and kept_files(table) == []
@@ -523,7 +528,7 @@ def test_a_file_that_an_earlier_execution_made_is_used(tmp_path, monkeypatch):
             table.run_compaction()
     (name,) = kept_files(table)
     put(table, "k", 5, "as new")
-    monkeypatch.setattr(KeptDeletes, "blocks", lambda *_: 1 / 0)
+    monkeypatch.setattr(KeptDeletes, "content", lambda *_: 1 / 0)
     table.run_compaction()
     assert kept_files(table) == [name] and kept(table) == {"k": 5} and found(table) == {"k": "as new"}
 

@@ -101,8 +101,12 @@ def table(tmp_path: Path) -> mainstem.Table:
 
 
 @pytest.mark.parametrize(
-    "name", ["mdt_all", "mdt_partitioned_rli", "clean_mor_mdt", "flink_partial_mdt_compact", "cow_basic_v8"]
-)
+    "name",
+    [
+        "mdt_all", "mdt_partitioned_rli", "clean_mor_mdt", "flink_partial_mdt_compact", "cow_basic_v8",
+        "v10_basic_mdt",
+    ],
+)  # fmt: skip
 def test_base_files_that_java_compacted_are_made_again_from_their_plans(name: str, tmp_path: Path) -> None:
     storage = storage_at(unpack(name, tmp_path))
     found = TableState.load(storage, load_config(storage)).metadata_table

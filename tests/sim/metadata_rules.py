@@ -158,7 +158,7 @@ class MetadataRules:
 
 
 def _decoded(data: bytes, log: bool) -> Entries:
-    if log:
+    if log and data.startswith(b"#HUDI#"):
         blocks = [b for b in read_blocks(memoryview(data), path="log") if b.kind == BlockKind.HFILE_DATA]
         files = [block.hfile() for block in blocks]
     else:

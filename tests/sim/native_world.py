@@ -5,13 +5,22 @@ In half of the seeds the table is an LSM tree: the rows of each file must be sor
 
 from __future__ import annotations
 
+import io
 import random
 
+import pyarrow.parquet as pq
+
+from mainstem.api.table import Table
+from mainstem.errors import MainstemError, Unsupported
 from tests.sim import plain_format as plain
 from tests.sim.checkers import is_lost
+from tests.sim.indexed_world import Compacted
+from tests.sim.log_compactor import LogCompactions
+from tests.sim.resize_world import ResizedServices
+from tests.sim.services_world import Services
 from tests.sim.tables_world import Tables
 from tests.sim.tasks_world import Tasks
-from tests.sim.world import Violation
+from tests.sim.world import Process, Violation
 
 
 class Native(Tables):
@@ -30,6 +39,15 @@ class Native(Tables):
         layout = "lsm_tree" if self.sorted else "default"
         return {**super().more_properties(), "hoodie.table.storage.layout": layout}
 
+    def row_order(self, process: Process) -> dict[str, str]:
+        return {} if self.sorted else super().row_order(process)
+
+    def _accept(self, error: MainstemError) -> None:
+        if self.sorted and isinstance(error, Unsupported) and "log compaction of a table with" in str(error):
+            self.world.counts.refused += 1
+        else:
+            super()._accept(error)
+
     def settle(self) -> None:
         """As ever, and: every file of the table is native, and sorted where it must be."""
         super().settle()
@@ -47,3 +65,51 @@ class NativeTasks(Native, Tasks):
     """``tasks`` of version 10."""
 
     scenario = "native-tasks"
+
+
+class NativeServices(Native, Services):
+    """``services`` on tables of version 10."""
+
+    scenario = "native-services"
+    compacts = True
+
+    def _serve(self, table: Table) -> None:
+        if not self.sorted:
+            super()._serve(table)
+            return
+        table.compact()  # logs of an LSM tree are not compacted
+        for _ in range(2):
+            table.clean()
+            table.archive()
+
+    def settle(self) -> None:
+        """As ever, and: base files of an LSM tree are sorted."""
+        super().settle()
+        if not self.sorted:
+            return
+        for path in (path for found in plain.base_files(self.disk).values() for path in found):
+            inode = self.disk.get(path)
+            rows = [] if inode is None else pq.read_table(io.BytesIO(bytes(inode.data))).to_pylist()
+            keys = [row["_hoodie_record_key"] for row in rows]
+            if keys != sorted(keys, key=str.encode):
+                raise Violation("an LSM tree", f"{path} has the keys {keys}")
+
+
+class NativeIndexed(NativeServices, Compacted):
+    """``compacted`` on tables of version 10, whose metadata tables have native log files, too."""
+
+    scenario = "native-indexed"
+
+
+class NativeResizes(NativeServices, ResizedServices):
+    """``resized-services`` on tables of version 10."""
+
+    scenario = "native-resizes"
+
+
+class NativeLogs(Native, LogCompactions):
+    """``logs`` on tables of version 10; none is an LSM tree, whose logs are not compacted."""
+
+    scenario = "native-logs"
+    compacts = True
+    sorted = False

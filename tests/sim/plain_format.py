@@ -25,7 +25,7 @@ HISTORY = f"{TIMELINE}/history"
 _PENDING = re.compile(r"^(\d{17})\.([a-z]+)\.(requested|inflight)$")
 _DONE = re.compile(r"^(\d{17})_(\d{17})\.([a-z]+)$")
 _LOG = re.compile(r"^\.([^._]+)_(\d{17})\.log\.(\d+)_(\d+-\d+-\d+)$")
-_NATIVE = re.compile(r"^([^._]+)_(\d+-\d+-\d+)_(\d{17})_(\d+)\.(log|deletes)\.parquet$")
+_NATIVE = re.compile(r"^([^._]+)_(\d+-\d+-\d+)_(\d{17})_(\d+)\.(log|deletes)\.(?:parquet|hfile)$")
 _MANIFEST = re.compile(r"^manifest_(\d+)$")
 _MAGIC = b"#HUDI#"
 

@@ -27,7 +27,14 @@ from tests.sim.long_world import Long
 from tests.sim.mixed_world import Mixed
 from tests.sim.moved_overwrite_world import MovedOverwrites
 from tests.sim.moved_world import Moved, MovedIndexed, MovedServices
-from tests.sim.native_world import Native, NativeTasks
+from tests.sim.native_world import (
+    Native,
+    NativeIndexed,
+    NativeLogs,
+    NativeResizes,
+    NativeServices,
+    NativeTasks,
+)
 from tests.sim.ordinals_world import Ordinals
 from tests.sim.overwrite_world import Overwrites, RestoredOverwrites, ShownOverwrites
 from tests.sim.placed_engines_world import PlacedSinks, PlacedTasks
@@ -65,6 +72,10 @@ SCENARIOS: dict[str, type[Simulation]] = {
     "long": Long,
     "mixed": Mixed,
     "native": Native,
+    "native-indexed": NativeIndexed,
+    "native-logs": NativeLogs,
+    "native-resizes": NativeResizes,
+    "native-services": NativeServices,
     "native-tasks": NativeTasks,
     "ordinals": Ordinals,
     "overwrites": Overwrites,

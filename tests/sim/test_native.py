@@ -1,7 +1,7 @@
-"""Goal: on tables of version 10 writers lose and double nothing, whatever dies or fails, and an LSM tree
-stays sorted.
+"""Goal: on tables of version 10 writers and services lose and double nothing, whatever dies or fails, and an
+LSM tree stays sorted.
 
-Method: the simulated world's scenarios ``native`` and ``native-tasks``, whose checkers read native logs with
+Method: the simulated world's scenarios ``native`` and ``native-...``, whose checkers read native logs with
 eyes of their own; seeded bugs show that they would notice.
 """
 
@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from mainstem.readers.rows import sorted_merge
+from mainstem.services import log_merge
 from mainstem.writers import open_logs
 from tests.sim.run import simulate
 
@@ -20,6 +22,15 @@ ENOUGH = 40
 @pytest.mark.supports("Tables and layouts", "table version 10 (write)")
 @pytest.mark.parametrize(("scenario", "seed"), [("native", 1), ("native", 2), ("native-tasks", 1)])
 def test_writers_of_version_10_lose_and_double_nothing(scenario: str, seed: int) -> None:
+    result = simulate(seed, scenario)
+    assert result.failure is None, result.failure
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("scenario", "seed"), [("native-services", 1), ("native-indexed", 2), ("native-logs", 1)]
+)
+def test_services_of_version_10_lose_and_double_nothing(scenario: str, seed: int) -> None:
     result = simulate(seed, scenario)
     assert result.failure is None, result.failure
 
@@ -51,3 +62,33 @@ def _rows_that_wait_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_seeded_bug_is_found(monkeypatch: pytest.MonkeyPatch, bug: Any, first: int) -> None:
     bug(monkeypatch)
     assert any(simulate(seed, "native").failure is not None for seed in (first, *range(1, ENOUGH)))
+
+
+def _an_lsm_tree_is_compacted_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sorted_merge, "_in_order", lambda rows: rows)
+
+
+def _deletes_of_a_log_compaction_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    contents = log_merge.LogMerge._contents
+
+    def wrong(self: Any, *given: Any) -> Any:
+        found = contents(self, *given)
+        return found[:1]
+
+    monkeypatch.setattr(log_merge.LogMerge, "_contents", wrong)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("bug", "scenario", "first"),  # a seed that found it, tried first
+    [
+        (_an_lsm_tree_is_compacted_in_any_order, "native-services", 2),
+        (_deletes_of_a_log_compaction_are_left_out, "native-logs", 15),
+    ],
+    ids=["an lsm tree is compacted in any order", "deletes of a log compaction are left out"],
+)
+def test_a_seeded_bug_of_services_is_found(
+    monkeypatch: pytest.MonkeyPatch, bug: Any, scenario: str, first: int
+) -> None:
+    bug(monkeypatch)
+    assert any(simulate(seed, scenario).failure is not None for seed in (first, *range(1, ENOUGH)))

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from mainstem.formats.avro_decode import decode_many
 from mainstem.formats.log_file import BlockKind, LogBlock, read_blocks
+from mainstem.formats.native_log import is_partial
 from mainstem.layout.properties import TableConfig
 from mainstem.limits import MIB
 from mainstem.merge.rules import KEY_COLUMN
@@ -184,16 +185,20 @@ class Action:
                 there = [column for column in columns if column in held]
                 yield Rows.all_of(rows.table.select(there), rows.partial)
             return
-        if paths.parse_base_name(name) is None:
+        if _has_blocks(name):
             for block in read_blocks(maps.view(self._files, path), path=path):
                 if block.kind in _DATA:
                     yield Rows.all_of(block.table(columns), block.partial)
-            return
+        elif _has_rows(name):
+            yield from self._parquet_rows(path, columns)
+
+    def _parquet_rows(self, path: str, columns: Sequence[str]) -> Iterator[Rows]:
         with pq.ParquetFile(self._files.open_input(path)) as source:
             held = set(source.schema_arrow.names)
             there = [column for column in columns if column in held]
+            partial = is_partial(source.metadata.metadata, path=path)
             for batch in source.iter_batches(columns=there):
-                yield Rows.all_of(pa.Table.from_batches([batch]), False)
+                yield Rows.all_of(pa.Table.from_batches([batch]), partial)
 
     @cached_property
     def _indexed(self) -> frozenset[str]:
@@ -222,6 +227,9 @@ class Action:
             if path in found:
                 continue
             rows = found[path] = []
+            if not _has_blocks(name):
+                rows += self._parquet_rows(path, columns) if _has_rows(name) else ()
+                continue
             for block in read_blocks(maps.view(self._files, path), path=path):
                 if block.kind == BlockKind.AVRO_DATA:
                     waiting.setdefault(block.schema_text, []).append((block, rows, len(rows)))
@@ -275,7 +283,9 @@ class Action:
         A log file that only deletes gets empty ranges, as from Java: readers then know that none of its rows
         can pass a filter.
         """
-        if paths.parse_base_name(name) is None:
+        if not _has_rows(name):
+            return [Range(column, pa.null(), None, None, 0, 0) for column in columns]
+        if _has_blocks(name):
             tops = list(dict.fromkeys(column.partition(".")[0] for column in columns))
             blocks = list(self._rows(partition, name, tops))
             if not blocks:
@@ -287,5 +297,19 @@ class Action:
             def batches(names: list[str]) -> Iterator[pa.Table]:
                 return self.batches(partition, name, names)
 
-            found = base_file_ranges(source.metadata, columns, batches, self._lacking)
+            partial = is_partial(source.metadata.metadata, path=paths.in_partition(partition, name))
+            nulls = NOTHING if partial else self._lacking
+            found = base_file_ranges(source.metadata, columns, batches, nulls)
         return [r for r in found if r.rows]
+
+
+def _has_blocks(name: str) -> bool:
+    """Whether a data file is a log file of blocks; others are Parquet files."""
+    log = paths.parse_log_name(name)
+    return log is not None and not log.is_native
+
+
+def _has_rows(name: str) -> bool:
+    """Whether a data file may hold rows, by its name."""
+    log = paths.parse_log_name(name)
+    return log is None or log.kind == "log"

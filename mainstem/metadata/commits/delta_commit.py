@@ -53,14 +53,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from mainstem.errors import CorruptTable, Unavailable
-from mainstem.formats.log_file import empty_group_block, hfile_blocks
 from mainstem.layout.properties import TableConfig
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.metadata.commits.action import Action, FileChanges
 from mainstem.metadata.commits.partition_rows import Maintained, encoded_rows
 from mainstem.metadata.commits.taking_back import files_of, metadata_partition
+from mainstem.metadata.records.group_logs import GroupLogs
 from mainstem.metadata.records.recent_rows import SMALL_BYTES, FileRows, RecentRows
-from mainstem.metadata.records.record_schema import commit_schema, schema_of_version
+from mainstem.metadata.records.record_schema import commit_schema
 from mainstem.publish.publisher import Ahead
 from mainstem.publish.staging import is_same, private_name, put_once
 from mainstem.storage import maps, paths
@@ -72,8 +72,6 @@ from mainstem.truetime.seams import Randomness
 
 # The operation that Java's writers of the metadata table put into their delta commits.
 _OPERATION = "UPSERT_PREPPED"
-# A log file's name follows from its instant and file group alone, so all executors make the same one.
-_TOKEN = "0-0-0"
 
 
 @dataclass(frozen=True)
@@ -116,33 +114,32 @@ class MetadataCommit:
 
         ``settle`` makes these files durable, together with all else that the action has written.
         """
-        schema = schema_of_version(config.version)
+        files = GroupLogs(config.version, instant)
         action = Action(storage, instant, config, changes)
         logs, sinks = [], []
 
-        def private(data: list[bytes | memoryview]) -> str:
+        def private(data: Sequence[bytes | memoryview]) -> str:
             path = private_name(random, instant)
             sinks.append(storage.upload(path))
             sinks[-1].append(data)
             return path
 
         try:
-            for found in encoded_rows(action, maintained, schema):
-                blocks = hfile_blocks(instant, schema, found.keys, found.values, found.bounds)
+            for found in encoded_rows(action, maintained, files.schema):
+                contents = files.contents(found.keys, found.values, found.bounds)
                 held = found.keys.nbytes + found.values.nbytes
                 small = held <= SMALL_BYTES
-                parts = zip(found.groups, found.bounds, found.counts, blocks, strict=False)
-                for group, low, count, block in parts:
-                    block = block if count else empty_group_block(instant)
-                    size = sum(map(len, block))
+                parts = zip(found.groups, found.bounds, found.counts, contents, strict=False)
+                for group, low, count, content in parts:
+                    content = content if count else files.first()
+                    size = sum(map(len, content))
                     stat = WriteStat(
-                        found.partition, group, paths.log_name(group, instant, 1, _TOKEN), instant, 1,
-                        count, 0, size, 1,
-                    )  # fmt: skip
+                        found.partition, group, files.name(group), instant, 1, count, 0, size, 1
+                    )
                     some = found.keys.slice(low, count), found.values.slice(low, count)
                     mine = held * count // max(1, len(found.keys))
-                    rows = FileRows(*some, schema, size, mine) if count and small else None
-                    logs.append(_Log(private(block), stat, rows))
+                    rows = FileRows(*some, files.schema, size, mine) if count and small else None
+                    logs.append(_Log(private(content), stat, rows))
             extra = {"schema": commit_schema(config.version)}
             completed = private([encode_commit([log.stat for log in logs], extra, _OPERATION)])
         except BaseException:

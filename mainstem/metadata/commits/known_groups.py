@@ -85,8 +85,10 @@ _file_id = lru_cache(maxsize=4096)(paths.file_id_of)
 
 def _proof(names: list[str]) -> str | None:
     """The name of the file that will exist longest: base files before log files, newer before older."""
-    for name in sorted(names, reverse=True):
-        file = paths.parse_hfile_name(name) or paths.parse_log_name(name)
-        if file is not None and not file.instant.startswith(INITIAL):
-            return name
+    bases = [found for found in map(paths.parse_hfile_name, names) if found is not None]
+    logs = [found for found in map(paths.parse_log_name, names) if found is not None]
+    for files in (bases, logs):
+        mine = [(f.instant, f.name) for f in files if not f.instant.startswith(INITIAL)]
+        if mine:
+            return max(mine)[1]
     return None

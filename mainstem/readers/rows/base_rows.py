@@ -99,9 +99,14 @@ class BaseFile:
         return [name for name in names if name in there]
 
     def batches(
-        self, names: Sequence[str], groups: Sequence[int] | None = None, *, coded: Sequence[str] = ()
+        self,
+        names: Sequence[str],
+        groups: Sequence[int] | None = None,
+        *,
+        coded: Sequence[str] = (),
+        batch_bytes: int = BATCH_BYTES,
     ) -> Iterator[pa.Table]:
-        """The rows of these row groups (None: all), in order, batch by batch.
+        """The rows of these row groups (None: all), in order, in batches of at most about ``batch_bytes``.
 
         ``coded``: columns that may stay dictionary-encoded if the file stores them so. That is cheaper when
         rows are dropped before the strings are materialised.
@@ -110,11 +115,13 @@ class BaseFile:
         source = self._coded(groups, coded)
         for number in groups:
             # One row group at a time: pyarrow keeps what it has read of all requested row groups.
-            yield from self._group(source, number, names)
+            yield from self._group(source, number, names, batch_bytes)
 
-    def _group(self, source: pq.ParquetFile, number: int, names: Sequence[str]) -> Iterator[pa.Table]:
+    def _group(
+        self, source: pq.ParquetFile, number: int, names: Sequence[str], batch_bytes: int = BATCH_BYTES
+    ) -> Iterator[pa.Table]:
         names = self.held(names) or self.names[:1]  # a batch without columns would have no rows
-        schema, size = source.schema_arrow, self._batch_rows(number)
+        schema, size = source.schema_arrow, self._batch_rows(number, min(batch_bytes, BATCH_BYTES))
         with _reading(self.path):
             self._prefetch(number, names)
             twice = doubles(self.file, source, number, names)
@@ -140,10 +147,10 @@ class BaseFile:
         chosen = [chunk for chunk in chunks if chunk.path_in_schema.partition(".")[0] in wanted]
         prefetch((chunk_start(chunk), chunk.total_compressed_size) for chunk in chosen)
 
-    def _batch_rows(self, group: int) -> int:
+    def _batch_rows(self, group: int, batch_bytes: int) -> int:
         found = self.source.metadata.row_group(group)
         per_row = max(1, found.total_byte_size // max(1, found.num_rows))
-        return min(BATCH_ROWS, max(_BATCH_ROWS_MIN, BATCH_BYTES // per_row))
+        return min(BATCH_ROWS, max(_BATCH_ROWS_MIN, batch_bytes // per_row))
 
     def taken(self, group: int, names: Sequence[str], rows: np.ndarray) -> Iterator[pa.Table]:
         """Rows by number (ascending within the row group); one table per batch that contains any."""

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.formats.log_file import BlockKind, Header, LogBlock
+from mainstem.formats.native_log import NativeBlock
 from mainstem.merge.fold import fold, ordering_at, positions
 from mainstem.merge.log_entries import DataRows, DeletedKeys, Entry, deleted_rows, entry_keys
 from mainstem.merge.rules import MergeRules, marks_deletes
@@ -174,7 +175,13 @@ def _entries(storage: Storage, split: SliceQuery, *, only_deletes: bool = False)
             continue
         for entry in entries_of(run, narrow.spec):
             count = entry.table.num_rows if isinstance(entry, DataRows) else len(entry.keys)
-            yield _Placed(entry, _told(run, count, _place), _told(run, count, _block_instant))
+            blocks = _kept_since(run[0][1])
+            blocks = _told(run, count, _block_instant) if blocks is None else blocks
+            yield _Placed(entry, _told(run, count, _place), blocks)
+
+
+def _kept_since(block: LogBlock) -> np.ndarray | None:
+    return block.kept_since() if isinstance(block, NativeBlock) else None
 
 
 def _told(run: Run, count: int, tell: Callable[[str, LogBlock], str]) -> np.ndarray:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 
 from mainstem.merge.file_slice import merge_slice
-from mainstem.readers.rows.base_rows import open_base
+from mainstem.readers.rows.base_rows import BATCH_BYTES, open_base
 from mainstem.readers.rows.late_materialization import late_rows, suits
 from mainstem.readers.rows.log_rows import entries_of, log_entries, log_runs
 from mainstem.readers.rows.query_columns import with_keys, with_path_values, written_in
@@ -67,8 +67,10 @@ def _selected(table: pa.Table, split: SliceQuery) -> pa.Table:
     return table.select(list(spec.columns))
 
 
-def base_tables(storage: Storage, split: SliceQuery, *, merged: bool) -> Iterator[pa.Table]:
-    """The slice's base rows, batch by batch.
+def base_tables(
+    storage: Storage, split: SliceQuery, *, merged: bool, batch_bytes: int = BATCH_BYTES
+) -> Iterator[pa.Table]:
+    """The slice's base rows, batch by batch, of about ``batch_bytes`` at most.
 
     ``merged``: include the columns that the merge needs; otherwise the output columns are enough.
     """
@@ -82,7 +84,7 @@ def base_tables(storage: Storage, split: SliceQuery, *, merged: bool) -> Iterato
     least, final = split.least_bytes(split.base_file), split.spec.damaged == "error"
     with open_base(storage, split.base_file, least=least, final=final) as base:
         names = wanted if stored is None else stored.names(wanted)
-        for table in base.batches(names, coded=_carried(spec) if merged else ()):
+        for table in base.batches(names, coded=_carried(spec) if merged else (), batch_bytes=batch_bytes):
             table = table if stored is None else stored.shown(table)
             table = with_keys(table, spec, split.base_file) if keyed else table
             yield written_in(table, spec, split.base_file)

@@ -25,8 +25,8 @@ def merge_over_writes_in_flight() -> list[Patch]:
 
 @seeded_bug("a log compaction merges rows and forgets deletes", "logs")
 def merge_without_deletes() -> list[Patch]:
-    def rows_only(*given: Any) -> Any:
-        folded = fold_logs(*given)
+    def rows_only(*given: Any, **named: Any) -> Any:
+        folded = fold_logs(*given, **named)
         return replace(folded, deleted=folded.deleted[:0], deleted_at=folded.deleted_at[:0])
 
     return [patch.object(log_merge, "fold_logs", rows_only)]
