@@ -52,14 +52,11 @@ REFUSED: dict[str, str | None] = {
     "schema_on_read_types": "no simple bucket index",
     "vectors_cow": "COPY_ON_WRITE",
 }
-VERSION_10 = "can be read, but not written"
-
 
 def refusal(name: str) -> str | None:
     """Words of the error that refuses to write this table; None if mainstem goes on with it."""
     config = expectations(name)["table_config"]
-    if config["hoodie.table.version"] == "10":
-        return VERSION_10
+    name = name.removeprefix("v10_")
     lists = (config.get(f"hoodie.table.metadata.partitions{s}", "").split(",") for s in ("", ".inflight"))
     if {kind_of(partition) for names in lists for partition in names if partition} - MAINTAINED:
         return "has a metadata table"

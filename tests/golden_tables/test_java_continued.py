@@ -19,6 +19,8 @@ WRITTEN = [name for name in TABLES if refusal(name) is None]
 @pytest.mark.parametrize("name", WRITTEN)
 def test_a_table_of_java_is_written_and_compacted_by_us(name, tmp_path):
     continued = Continued(open_as_its_writers(name, tmp_path))
+    if name == "v10_basic_mdt":  # keys that Java left out (java_index_defects.json: keys_of_inserts)
+        continued.table.reindex_all()
     continued.go_on()
     assert shown(continued.table.scan().to_arrow()) == continued.expected()
     report = continued.table.validate_metadata()
