@@ -13,13 +13,13 @@ and every reader hides it.
 
 A superseded section publishes nothing more, takes a new lease and starts again.
 
-**A sync that is shared** (``shares_sync``). Under the lock a sync makes all other writers wait for the disk, one
-after another. So a write that only adds rows frees the lock once its file is linked, makes the folder durable
-then, and is acknowledged after that. Syncs of several processes run at once, and the disk makes one of them. What
-others do meanwhile by what they see of it is no more durable than it is:
+**A sync that is shared** (``shares_sync``). Under the lock a sync makes all other writers wait for the disk,
+one after another. So a write that only adds rows frees the lock once its file is linked, makes the folder
+durable then, and is acknowledged after that. Syncs of several processes run at once. What others do meanwhile
+by what they see of it is no more durable than it is:
 
-- What they publish lies in the same folder, and their own sync makes the earlier name durable, too. That holds
-  for each plan, before anything is done by it.
+- What they publish lies in the same folder, and their own sync makes the earlier name durable, too. That
+  holds for each plan, before anything is done by it.
 - It replaces and hides nothing. So nothing may be taken away, or shown, because it completed.
 - Whoever tells that this very batch is committed already makes the folder durable first
   (``writers.stream_guard``, ``stream_positions``).
@@ -370,9 +370,8 @@ class Publisher:
         table's timeline only. ``beside``: a read that ``decide`` needs (``Section.beside``); a store makes it
         while it lists the timeline. ``carries``: the file is a delta commit's, and ``decide`` reads completed
         files in ``Section.decided`` first. ``showing``: data files that get their names just before it. If
-        they were shown and the section failed, it runs again, and ``decide`` must refuse. ``shares_sync``: the
-        file is that of a write which only adds rows (see the module's text); it has nothing ``ahead`` and
-        shows nothing.
+        they were shown and the section failed, it runs again, and ``decide`` must refuse. ``shares_sync``:
+        the file is that of a write which only adds rows (see the module's text).
 
         Raises ``LockUnavailable``, ``LeaseLost`` (superseded many times, nothing published),
         ``OutcomeUnknown`` (the link failed, and may or may not have taken effect).

@@ -71,7 +71,7 @@ def test_others_commit_while_a_writer_waits_for_the_disk(tmp_path, monkeypatch) 
         monkeypatch.setattr(LocalStorage, "sync_folder", while_it_waits)
         completed = txn.commit().completion_time
     assert len(met) == 1 and completed < met[0]
-    assert sorted(one.scan().to_arrow()["id"].to_pylist()) == [1, 2, 3, 4]
+    assert sorted(one.scan().to_arrow()["id"].to_pylist()) == ["k1", "k2", "k3", "k4"]
 
 
 @pytest.mark.disk("a store makes names durable at once")
