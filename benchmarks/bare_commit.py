@@ -4,8 +4,10 @@ The figures of ``concurrency`` are held against it.
 
 A writer makes what a small upsert of ours made, of the same bytes and in the same three steps, each durable
 before the next: heartbeat, requested and inflight file; markers and log files, and the commit's content; its
-completed name. Then heartbeat and markers go. Nothing is encoded, looked up, listed or checked, and there is
-no lock: writers share nothing but the folders.
+completed name. Then heartbeat and markers go. Nothing is looked up, listed or checked, and there is no lock:
+writers share nothing but the folders. ``bare-commit`` does not encode either; ``unavoidable`` splits each
+batch into buckets and encodes its rows, by the code of ours that does it, in a process that has imported what
+ours imports.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,8 +55,11 @@ class BareCommits:
 
     name = "the same files, bytes and fsyncs, bare"
 
-    def __init__(self, table) -> None:
+    def __init__(self, table, *, encodes: bool = False) -> None:
         self._table = table
+        self._encodes = encodes
+        if encodes:
+            self.name = "the same rows encoded, files and fsyncs, no lock and no looks"
 
     def create(self, folder: Path) -> None:
         ours = folder.with_name(f"{folder.name}-pattern")
@@ -62,7 +68,8 @@ class BareCommits:
         for version in range(2):
             writer.upsert(repeated(100, version=version))
         pattern = Pattern.of_newest(ours)
-        shutil.rmtree(ours)
+        if not self._encodes:
+            shutil.rmtree(ours)
         for name in (paths.TIMELINE, paths.HEARTBEATS, paths.TEMP, _PREPARED, _LOGS, "pattern"):
             (folder / name).mkdir(parents=True)
         for number, content in enumerate((pattern.inflight, pattern.completed, *pattern.logs)):
@@ -70,7 +77,10 @@ class BareCommits:
 
     def open(self, folder: Path) -> BareWriter:
         inflight, completed, *logs = (f.read_bytes() for f in sorted((folder / "pattern").iterdir()))
-        return BareWriter(folder, Pattern(tuple(logs), inflight, completed))
+        pattern = Pattern(tuple(logs), inflight, completed)
+        if not self._encodes:
+            return BareWriter(folder, pattern)
+        return EncodingWriter(folder, pattern, folder.with_name(f"{folder.name}-pattern"))
 
     def rows(self, folder: Path) -> int:
         return 0
@@ -87,6 +97,9 @@ class BareWriter:
         self.held_ms: list[float] = []
         self.bytes: list[int] = []
 
+    def _logs(self, batch: pa.Table) -> Sequence[Sequence[bytes | memoryview]]:
+        return [[content] for content in self._pattern.logs]
+
     def upsert(self, batch: pa.Table) -> None:
         storage, pattern = self._storage, self._pattern
         name = f"{os.getpid()}{next(self._numbers):09}"
@@ -99,13 +112,14 @@ class BareWriter:
 
         os.mkdir(f"{self._folder}/{markers}")
         sinks = []
-        for number, content in enumerate(pattern.logs):
+        logs = self._logs(batch)
+        for number, buffers in enumerate(logs):
             if number:
                 storage.link(f"{markers}/0", f"{markers}/{number}")
             else:
                 storage.put_new(f"{markers}/0", b"", durable=False)
             sinks.append(storage.upload(f"{_LOGS}/{name}.{number}"))
-            sinks[-1].append([content])
+            sinks[-1].append(buffers)
         prepared = f"{_PREPARED}/{name}"
         sinks.append(storage.upload(prepared))
         sinks[-1].append([pattern.completed])
@@ -117,9 +131,27 @@ class BareWriter:
         storage.link(prepared, began, durable=True)
         storage.delete(prepared)
         storage.delete(heartbeat)
-        for number in range(len(pattern.logs)):
+        for number in range(len(logs)):
             storage.delete(f"{markers}/{number}")
         os.rmdir(f"{self._folder}/{markers}")
 
     def reload(self) -> None:
         """Nothing is shared."""
+
+
+class EncodingWriter(BareWriter):
+    """The same, of rows that it encodes as a writer of the table at ``ours`` does."""
+
+    def __init__(self, folder: Path, pattern: Pattern, ours: Path) -> None:
+        import mainstem
+        from mainstem.writers.encode_rows import BucketEncoder
+
+        super().__init__(folder, pattern)
+        with mainstem.open_table(str(ours)).begin("upsert") as txn:
+            self._encoder = BucketEncoder(txn.task_spec(), "0")
+
+    def _logs(self, batch: pa.Table) -> Sequence[Sequence[bytes | memoryview]]:
+        encoder = self._encoder
+        slabs = encoder.split(batch)
+        found = [encoder.blocks(slab, lambda partition, bucket: f"{bucket:08}-0") for slab in slabs]
+        return [blocks.buffers for encoded in found for blocks in encoded]

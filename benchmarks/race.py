@@ -32,6 +32,8 @@ class Race:
     bytes: int
     peak_mib: float
     rows: int
+    #: processor time of all writers a commit, user and system
+    cpu_ms: float
 
     @property
     def rate(self) -> float:
@@ -98,6 +100,7 @@ def race(
         sum(r["bytes"] for r in results),
         max(r["peak_mib"] for r in results),
         found,
+        1000 * sum(r["cpu_s"] for r in results) / max(1, sum(r["commits"] for r in results)),
     )
 
 

@@ -231,6 +231,7 @@ def _bare_commits() -> BareCommits:
 SYSTEMS = {
     "bare": Bare,
     "bare-commit": _bare_commits,
+    "unavoidable": lambda: BareCommits(Mainstem(), encodes=True),
     "mainstem": lambda: Mainstem(),
     "mainstem-nosync": lambda: Mainstem(fsync=False),
     "mainstem-exclusive": lambda: Mainstem(exclusive=True),

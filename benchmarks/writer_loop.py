@@ -35,6 +35,7 @@ def main(spec: dict) -> dict:
     latencies: list[float] = []
     ends: list[float] = []
     aborts: list[str] = []
+    spent = _spent_s()
     while (began := time.monotonic()) < end:
         batch = prepared[len(latencies) % _PREPARED]
         if not _commit(writer, batch, aborts, end):
@@ -45,8 +46,14 @@ def main(spec: dict) -> dict:
     return {
         "commits": len(latencies), "aborts": len(aborts), "abort": aborts[0] if aborts else "",
         "latencies": latencies, "ends": ends, "held_ms": writer.held_ms, "bytes": sum(writer.bytes),
+        "cpu_s": _spent_s() - spent,
         "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }  # fmt: skip
+
+
+def _spent_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
 
 
 def _warm_up(system, table: Path, batches: list) -> None:

@@ -69,6 +69,16 @@ def test_a_bare_commit_makes_the_files_of_one_of_ours_and_takes_away_what_it_tak
     assert sum(f.stat().st_size for f in made) == 2 * sum(pattern.values())
 
 
+def test_the_bound_of_small_commits_encodes_the_rows_that_it_is_given(tmp_path) -> None:
+    system = SYSTEMS["unavoidable"]()
+    system.create(tmp_path / "t")
+    system.open(tmp_path / "t").upsert(data.repeated(100, version=0))
+    logs = [f.read_bytes() for f in (tmp_path / "t/data").iterdir()]
+    assert len(logs) == BUCKETS and all(log.startswith(b"#HUDI#") for log in logs)
+    keys = data.repeated(100, version=0)[data.KEY].to_pylist()
+    assert all(any(key.encode() in log for log in logs) for key in keys)
+
+
 def test_a_read_table_holds_base_files_and_logs_that_a_snapshot_merges(tmp_path):
     table = read_tables.create(tmp_path / "t", buckets=2)
     read_tables.insert(table, 0, 100)

@@ -63,8 +63,10 @@ class Epoch(Protocol):
     def now_ms(self) -> int:
         """The store's clock at the entry, or a little earlier, in milliseconds."""
 
-    def publish(self, target: str) -> None:
+    def publish(self, target: str, *, durable: bool = True) -> None:
         """Make the entry's content visible under this name, durably.
+
+        Without ``durable`` a fence may leave it to the caller to make the target's folder durable.
 
         Raises ``LeaseLost`` if another section entered since, ``FileExistsError`` if the target exists,
         ``NotDurable`` if the target is visible but may not survive a crash of the machine. After any other

@@ -202,7 +202,7 @@ class GateEpoch:
     def published_ahead(self, target: str) -> bool:
         return target in self._published
 
-    def publish(self, target: str) -> None:
+    def publish(self, target: str, *, durable: bool = True) -> None:
         """Steps 4 and 5. Raises ``LeaseLost`` or ``Unavailable`` if nothing was decided, ``OutcomeUnknown``
         if it was and cannot be put, or if nobody can tell."""
         files = [(target, self._content)]

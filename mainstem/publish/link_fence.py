@@ -10,7 +10,7 @@ file). So the right to publish is an *epoch*, which is kept in storage beside th
      all tickets with smaller numbers, then all smaller markers
   3. list the timeline; choose the instant's time above the newest one listed
   4. publish: link(epoch-n, target), then sync the folder. The link fails if the marker was swept or if the
-     target exists
+     target exists. A plain write syncs the folder after step 5 (``publish.publisher``)
   5. release the lease. The marker stays until the next section sweeps it
 
 A section that enters later either sweeps our marker before step 4, and then our link fails, or it lists the
@@ -151,10 +151,10 @@ class LinkEpoch:
             raise LeaseLost(f"epoch {self.number} was superseded")
         return info.mtime_ms
 
-    def publish(self, target: str) -> None:
+    def publish(self, target: str, *, durable: bool = True) -> None:
         """Step 4. Raises ``LeaseLost`` if the marker was swept, ``FileExistsError`` if the target exists."""
         try:
-            links(self._storage).link(self.marker, target, durable=True)
+            links(self._storage).link(self.marker, target, durable=durable)
         except FileNotFoundError as error:
             raise self._failed(self.marker, target) from error
 

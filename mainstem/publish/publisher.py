@@ -13,6 +13,19 @@ and every reader hides it.
 
 A superseded section publishes nothing more, takes a new lease and starts again.
 
+**A sync that is shared** (``shares_sync``). Under the lock a sync makes all other writers wait for the disk,
+one after another. So a write that only adds rows frees the lock once its file is linked, makes the folder
+durable then, and is acknowledged after that. Syncs of several processes run at once. What others do meanwhile
+by what they see of it is no more durable than it is:
+
+- What they publish lies in the same folder, and their own sync makes the earlier name durable, too. That
+  holds for each plan, before anything is done by it.
+- It replaces and hides nothing. So nothing may be taken away, or shown, because it completed.
+- Whoever tells that this very batch is committed already makes the folder durable first
+  (``writers.stream_guard``, ``stream_positions``).
+
+Readers saw a file before it was durable in any case: they take no lock.
+
 **Why begin needs no fence.** A request shows nothing and deletes nothing. It must only keep two promises (for
 the second, where many writers share a store, see ``_request``):
 
@@ -170,6 +183,7 @@ class _Order(Generic[T]):
     beside: Callable[[], object] | None
     carries: bool
     showing: Showing | None
+    shares_sync: bool
     tried: Epoch | None = None
     read: object = None
     owed: bool = False
@@ -342,6 +356,7 @@ class Publisher:
         beside: Callable[[], object] | None = None,
         carries: bool = False,
         showing: Showing | None = None,
+        shares_sync: bool = False,
     ) -> Published[T]:
         """Publish one file. ``target(time)`` names it inside the timeline folder.
 
@@ -355,16 +370,21 @@ class Publisher:
         table's timeline only. ``beside``: a read that ``decide`` needs (``Section.beside``); a store makes it
         while it lists the timeline. ``carries``: the file is a delta commit's, and ``decide`` reads completed
         files in ``Section.decided`` first. ``showing``: data files that get their names just before it. If
-        they were shown and the section failed, it runs again, and ``decide`` must refuse.
+        they were shown and the section failed, it runs again, and ``decide`` must refuse. ``shares_sync``:
+        the file is that of a write which only adds rows (see the module's text).
 
         Raises ``LockUnavailable``, ``LeaseLost`` (superseded many times, nothing published),
         ``OutcomeUnknown`` (the link failed, and may or may not have taken effect).
         """
         self._learn()
         order = _Order(
-            target, prepared, decide, before_link, ahead, folder, keeps_time, beside, carries, showing
-        )
+            target, prepared, decide, before_link, ahead, folder, keeps_time, beside, carries, showing,
+            shares_sync and ahead is None and showing is None,
+        )  # fmt: skip
         published, held = self._attempts("publishing", self._section, order)
+        if order.shares_sync and published.target is not None:
+            # 8. The lock is free again, and others publish. One sync makes durable what all of them linked.
+            self._sync(folder, published.target)
         return replace(published, held=held)
 
     def _section(self, lease: Lease, order: _Order[T]) -> Published[T]:
@@ -412,7 +432,7 @@ class Publisher:
             # 6. The metadata table's file becomes visible, and durable.
             if ahead is not None and first is not None:
                 self._go_ahead(epoch, lease, ahead, first)
-            # 7. The file becomes visible, and durable: here the commit happens.
+            # 7. The file becomes visible, and durable (see 8 in ``publish``): here the commit happens.
             if order.keeps_time and order.target(time).startswith(time):
                 epoch.note_newest(time)
             order.before_link(time)
@@ -422,7 +442,8 @@ class Publisher:
                 if order.showing is not None:
                     order.showing.show(epoch)
                     lease.check()
-                self._link(epoch.publish, epoch.published, target, [order.folder])
+                publish = partial(epoch.publish, durable=not order.shares_sync)
+                self._link(publish, epoch.published, target, [order.folder])
             except NotDurable as error:
                 raise _unsynced(target, error, self._seams.storage.base) from error
             except OutcomeUnknown:
@@ -441,6 +462,12 @@ class Publisher:
             return Published(time, order.target(time))
         finally:
             epoch.leave()
+
+    def _sync(self, folder: str, target: str) -> None:
+        try:
+            self._seams.storage.settle([], [folder], durable=True)
+        except OSError as error:
+            raise _unsynced(target, error, self._seams.storage.base) from error
 
     def _learn(self) -> None:
         """Once per process, before it takes the lock: whose the instants of an exclusive table are. A long
@@ -803,7 +830,7 @@ def _overtaken(time: str, before: ActiveTimeline, after: ActiveTimeline) -> bool
     return False
 
 
-def _unsynced(target: str, error: NotDurable, base: str) -> OutcomeUnknown:
+def _unsynced(target: str, error: OSError, base: str) -> OutcomeUnknown:
     """The error for a failure after the link: the file stays visible."""
     name = target.rpartition("/")[2]
     return OutcomeUnknown(

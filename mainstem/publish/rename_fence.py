@@ -113,7 +113,7 @@ class RenameEpoch(LinkEpoch):
 
     # -- publishing --------------------------------------------------------------------------------
 
-    def publish(self, target: str) -> None:
+    def publish(self, target: str, *, durable: bool = True) -> None:
         self._go(self.marker, target)
 
     def published(self, target: str) -> bool:

@@ -37,6 +37,7 @@ _RUN, _RUN_MAX, _CHANGES_MAX = 64, 1 << 15, 1000
 
 _REQUESTED, _INFLIGHT, _WRITE_INFLIGHT = f".{REQUESTED}", f".{INFLIGHT}", f".{DELTACOMMIT}.{INFLIGHT}"
 _PLANNED_INFLIGHT = tuple(sorted(f".{action}.{INFLIGHT}" for action in PLANNED_ACTIONS))
+_WRITE = f".{DELTACOMMIT}."
 _place = attrgetter("requested", "action")
 
 
@@ -143,6 +144,17 @@ class ActiveTimeline:
                     best[key] = name, instant
         return sorted((i for _, i in best.values()), key=_place)
 
+    @cached_property
+    def pending_services(self) -> list[Instant]:
+        """Pending instants of all actions but delta commits.
+
+        A commit asks for restores, rollbacks and other services several times. Most often there are none, and
+        then the names that all other writers have open are not even parsed.
+        """
+        if all(_WRITE in name for name in self._open):
+            return []
+        return [i for i in self.pending if i.action != DELTACOMMIT]
+
     def _without_plan(self, stem: str, state: str) -> bool:
         planned = state == INFLIGHT and stem.rpartition(".")[2] in PLANNED_ACTIONS
         return planned and f"{stem}.{REQUESTED}" not in self._names
@@ -203,7 +215,8 @@ class ActiveTimeline:
     @property
     def pending_compactions(self) -> list[Instant]:
         """Pending compactions and log compactions."""
-        return [i for i in self.pending if i.action in (COMPACTION, LOGCOMPACTION)]
+        # A log compaction is a delta commit by its completed file's name alone.
+        return [i for i in self.pending_services if i.action in (COMPACTION, LOGCOMPACTION)]
 
     @property
     def newest_completed(self) -> str:

@@ -50,7 +50,7 @@ def is_due(timeline: ActiveTimeline, options: Trigger, now: str) -> bool:
 
 def pending(timeline: ActiveTimeline) -> list[str]:
     """Requested times of compactions that are planned but not completed, oldest first."""
-    return [i.requested for i in timeline.pending if i.action == COMPACTION]
+    return [i.requested for i in timeline.pending_services if i.action == COMPACTION]
 
 
 def last_compaction(timeline: ActiveTimeline, *, requested: bool) -> str:

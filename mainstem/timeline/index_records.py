@@ -106,4 +106,4 @@ def load_index_plan(storage: Storage, requested: str) -> list[IndexBuild] | None
 
 def pending_index_actions(timeline: ActiveTimeline) -> list[str]:
     """Requested times of index actions that are planned but not completed, oldest first."""
-    return [i.requested for i in timeline.pending if i.action == INDEXING]
+    return [i.requested for i in timeline.pending_services if i.action == INDEXING]

@@ -145,7 +145,7 @@ def _time(text: str, path: str) -> str:
 
 def pending_restores(timeline: ActiveTimeline) -> list[str]:
     """Requested times of restores that are planned but not completed, oldest first."""
-    return [i.requested for i in timeline.pending if i.action == RESTORE]
+    return [i.requested for i in timeline.pending_services if i.action == RESTORE]
 
 
 def being_restored(storage: Storage, timeline: ActiveTimeline) -> dict[str, str]:
@@ -165,7 +165,7 @@ def shown_timeline(storage: Storage, timeline: ActiveTimeline) -> ActiveTimeline
     plan hides nothing, because nothing can execute it. Nor do queries see what ``came_back``.
     """
     undone = {*being_restored(storage, timeline), *(i.requested for i in came_back(storage, timeline))}
-    for instant in timeline.pending:
+    for instant in timeline.pending_services:
         if instant.action == ROLLBACK:
             with suppress(CorruptTable):
                 plan = load_rollback_plan(storage, instant.requested)
@@ -208,7 +208,7 @@ def taking_back(storage: Storage, timeline: ActiveTimeline) -> Instant | None:
 
     That is a restore, or a rollback whose plan says that its instant was completed (Java's plans do not).
     """
-    for instant in timeline.pending:
+    for instant in timeline.pending_services:
         if instant.action == RESTORE:
             return instant
         if instant.action == ROLLBACK:

@@ -48,11 +48,13 @@ def publish_with_metadata(
     settle: Callable[[Sequence[Upload]], None] | None = None,
     carries: bool = False,
     showing: Showing | None = None,
+    shares_sync: bool = False,
 ) -> Published[T]:
     """``Publisher.publish`` for an action's completed file; ``instant`` is its requested time.
 
     ``settle`` makes durable, all at once, what the action has written, ``prepared``, and the private files
-    that it is given. None: they are durable already. ``carries``, ``showing``: see ``Publisher.publish``.
+    that it is given. None: they are durable already. ``carries``, ``showing``, ``shares_sync``: see
+    ``Publisher.publish``.
 
     Raises ``Unsupported`` if the table got an index meanwhile that mainstem does not maintain,
     ``CorruptTable`` if the table names a metadata table that does not exist, ``Unavailable`` if its indexes
@@ -79,6 +81,7 @@ def publish_with_metadata(
                 beside=ctx.read_properties,
                 carries=carries and part is None,
                 showing=showing,
+                shares_sync=shares_sync,
             )
         except RolledBack:
             if part is not None:

@@ -136,7 +136,7 @@ def _candidates(timeline: ActiveTimeline) -> list[Instant]:
 def condemned(storage: Storage, timeline: ActiveTimeline) -> dict[str, str]:
     """Instants that a pending rollback undoes -> that rollback's requested time."""
     found: dict[str, str] = {}
-    for instant in timeline.pending:
+    for instant in timeline.pending_services:
         if instant.action == ROLLBACK:
             plan = load_rollback_plan(storage, instant.requested)
             if plan is not None:

@@ -151,6 +151,10 @@ class _Divided(Exception):
     """File groups with files of this transaction were split or merged: its rows are to be routed anew."""
 
 
+class _Unsynced(OutcomeUnknown):
+    """A commit that stands, and may not survive a crash of the machine."""
+
+
 class _PassedBy(Exception):
     """Ends a round of an overwrite; ``stats``: its base files."""
 
@@ -1124,6 +1128,7 @@ class Transaction:
                 settle=lambda others: self._settle([*sinks, *others]),
                 carries=self._carries,
                 showing=self._showing,
+                shares_sync=self._only_adds_rows,
             )
         except BaseException:
             for sink in sinks:
@@ -1133,6 +1138,12 @@ class Transaction:
         finally:
             for path in private:
                 delete_quietly(ctx.seams.storage, path)
+
+    @property
+    def _only_adds_rows(self) -> bool:
+        """Whether it appends rows to log files of buckets, and replaces, hides and moves nothing."""
+        special = self._spec.operation in OF_BASE_FILES or self._spec.operation in (*OVERWRITES, RESIZE)
+        return not special and self._ctx.look_for_keys is None and self._spec.rings is None
 
     @property
     def _shown_before(self) -> bool:
@@ -1331,6 +1342,8 @@ class Transaction:
         self._turns.ended = True
         try:
             self._undo()
+        except _Unsynced:
+            raise
         except (OSError, OutcomeUnknown) as error:
             raise Unavailable(
                 f"abort failed halfway: {error}; nothing of the transaction is visible, and a later"
@@ -1378,6 +1391,16 @@ class Transaction:
         return found
 
     def _found_committed(self, completed: str) -> Outcome:
+        storage = self._ctx.seams.storage
+        try:  # whoever published it may have died, or was interrupted, before it synced the folder
+            storage.settle([], [paths.TIMELINE], durable=self._ctx.options.fsync)
+        except OSError as error:
+            raise _Unsynced(
+                f"the transaction is committed, but its name could not be made durable ({error}): it may not"
+                " survive a crash of the machine; look at the timeline before writing again",
+                table=self._ctx.base,
+                instant=self.instant,
+            ) from error
         rows = self._task_rows + (self._appender.rows if self._appender else 0)
         self._tidy()
         return self._end(Outcome(COMMITTED, self.instant, completed, rows))

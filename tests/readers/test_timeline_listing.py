@@ -88,6 +88,7 @@ def test_every_instant_is_shown_once_in_its_highest_state(listings, only_come, h
         assert shown(timeline.instants) == shown(instants)
         assert shown(timeline.completed) == shown(i for i in instants if i.is_completed)
         assert shown(timeline.pending) == shown(i for i in instants if not i.is_completed)
+        assert timeline.pending_services == [i for i in timeline.pending if i.action != "deltacommit"]
         times = [t for i in map(parse_instant, names) if i for t in (i.requested, i.completion or "")]
         newest = max([newest, *times])
         assert timeline.newest_time == newest

@@ -30,9 +30,9 @@ def no_epoch_check() -> list[Patch]:
 def check_before_ticket() -> list[Patch]:
     mark, link = LinkEpoch.mark, LinkEpoch.publish
 
-    def now(self: LinkEpoch, target: str) -> None:
+    def now(self: LinkEpoch, target: str, *, durable: bool = True) -> None:
         mark(self)
-        link(self, target)
+        link(self, target, durable=durable)
 
     return [patch.object(LinkEpoch, "mark", nothing), patch.object(LinkEpoch, "publish", now)]
 
@@ -111,10 +111,15 @@ def markers_pile_up() -> list[Patch]:
 
 @seeded_bug("completed instants are created in place instead of linked")
 def created_in_place() -> list[Patch]:
-    def link(self: LinkEpoch, target: str) -> None:
+    def link(self: LinkEpoch, target: str, *, durable: bool = True) -> None:
         self._storage.put_new(target, self._storage.read(self.marker, max_bytes=2**30), durable=True)
 
     return [patch.object(LinkEpoch, "publish", link)]
+
+
+@seeded_bug("a write is acknowledged although nobody made its name durable")
+def sync_left_to_others() -> list[Patch]:
+    return [patch.object(Publisher, "_sync", nothing)]
 
 
 def _skewed(**changes: Any) -> list[Patch]:
