@@ -23,6 +23,7 @@ from mainstem.metadata.records.file_ids import fields_of
 from mainstem.metadata.records.record_schema import PAYLOADS
 from mainstem.metadata.records.row_merging import shown
 from mainstem.metadata.records.typed_bounds import KINDS, typed
+from mainstem.options.metadata import METADATA
 from mainstem.readers.planning.table_state import TableState
 from mainstem.spark.session_options import location_in
 from mainstem.spark.types import spark_schema
@@ -84,8 +85,7 @@ def _metadata_of(location: Location) -> MetadataTable:
     found = TableState.load(opened.seams.storage, opened.config).metadata_table
     if found is None:
         raise Invalid(
-            "hudi_metadata: the table has no metadata table; CREATE INDEX makes one, or"
-            " hoodie.metadata.enable=true",
+            f"hudi_metadata: the table has no metadata table; CREATE INDEX makes one, or {METADATA}=true",
             table=location.base,
         )
     return found

@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.supports("Engines", "Spark SQL: the statements of Hudi's pages, one by one"),
 ]
 SECTIONS = sections_of("quickstart-spark.md")
-MOST_REFUSED = 0.09
+MOST_REFUSED = 0.07
 
 
 @pytest.fixture
