@@ -239,7 +239,7 @@ def test_unknown_properties_are_kept(table, path: Path) -> None:
 
 
 CHANGES = {
-    "version": ({"hoodie__table__version": "10"}, Unsupported, ("version 10",)),
+    "version": ({"hoodie__table__version": "11"}, Unsupported, ("version 11",)),
     "older_version": (
         {"hoodie__table__version": "8"},
         Invalid,
