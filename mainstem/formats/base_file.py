@@ -8,7 +8,7 @@ two-level form of Hudi's Avro writer cannot hold null elements.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -49,6 +49,8 @@ MAX_KEY = "hoodie_max_record_key"
 ORDER_KEY = "mainstem.rows.ordered.by"
 CODECS = ("gzip", "snappy", "zstd", "lz4", "brotli", "none")
 _PIECE_BYTES = 4 * MIB
+# of native log files; every reader of Parquet has it
+_QUICK_CODEC = "snappy"
 # of gzip, unless an option says otherwise
 USUAL_GZIP_LEVEL = 3
 # pyarrow does not write larger row groups.
@@ -77,6 +79,7 @@ class BaseFileFormat:
     in memory (Java counts encoded bytes, which are fewer). ``gzip_level`` None means 3: twice as fast as
     Java's 6, with 2 % more bytes for random keys and up to 16 % more for texts. Keys that compression does
     not make smaller then get a lower level. ``order``: what the footer says of the order of the rows.
+    ``key_range``: the footer tells the least and the greatest record key.
     """
 
     compression: str = COMPRESSION.default
@@ -84,6 +87,7 @@ class BaseFileFormat:
     group_bytes: int = GROUP_BYTES.default
     gzip_level: int | None = None
     order: str = ""
+    key_range: bool = True
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> BaseFileFormat:
@@ -110,6 +114,16 @@ class BaseFileFormat:
             GROUP_BYTES.read(properties),
             GZIP_LEVEL.read_if_given(properties),
         )
+
+    @classmethod
+    def of_logs(cls, properties: Mapping[str, str]) -> BaseFileFormat:
+        """As ``from_properties``, for native log files. A compaction soon writes their rows again, so without
+        ``hoodie.parquet.compression.codec``, which holds for them as in Hudi, their codec is a quicker one.
+        They have no bloom filter and no range of keys: Java, which writes both, asks those of base files
+        alone (``BloomFiltersIndexer``)."""
+        how = replace(cls.from_properties(properties), bloom=None, key_range=False)
+        given = COMPRESSION.found_as(properties) in properties
+        return how if given else replace(how, compression=_QUICK_CODEC)
 
 
 def encode_base_file(rows: pa.Table, avro_schema: str, how: BaseFileFormat | None = None) -> pa.Buffer:
@@ -218,7 +232,7 @@ class _SmallParquet:
         import pyarrow.parquet as pq
 
         made, rows = pa.BufferOutputStream(), pa.concat_tables(self._groups)
-        writer = pq.ParquetWriter(made, rows.schema, **_as_ever(rows, self._codec))
+        writer = pq.ParquetWriter(made, rows.schema, **_of_few(rows, self._codec))
         if rows.num_rows:
             writer.write_table(rows)
         late = hasattr(writer, "add_key_value_metadata")
@@ -229,17 +243,25 @@ class _SmallParquet:
         self._output.write(data if late else with_notes(data, notes))
 
 
+_SETTINGS = {"store_schema": False, "write_page_checksum": True, "version": "2.6", "data_page_version": "1.0"}
+
+
 def _as_ever(rows: pa.Table, codec: str) -> dict[str, Any]:
     """Arguments of pyarrow's writer."""
     return {
-        "store_schema": False,
-        "write_page_checksum": True,
-        "version": "2.6",
-        "data_page_version": "1.0",
+        **_SETTINGS,
         "compression": codec,
         "compression_level": codec_level(codec),
         **column_choice(rows, _UNIQUE).encodings,
     }
+
+
+def _of_few(rows: pa.Table, codec: str) -> dict[str, Any]:
+    """The same for a file of so few rows that a look at them, and dictionaries, cost more than they save."""
+    if any(pa.types.is_fixed_size_binary(field.type) for field in rows.schema):
+        return _as_ever(rows, codec)
+    level = codec_level(codec)
+    return {**_SETTINGS, "compression": codec, "compression_level": level, "use_dictionary": False}
 
 
 class _OtherParquet:
@@ -310,13 +332,15 @@ class _Notes:
             self._said[ORDER_KEY] = how.order
         self._bloom = None if how.bloom is None else BloomFilter(how.bloom)
         self._dynamic = how.bloom is not None and how.bloom.kind == DYNAMIC
+        self._key_range = how.key_range
         self._ends: list[str] = []
 
     def add(self, keys: pa.ChunkedArray) -> None:
         """Take note of the next rows' keys."""
         if self._bloom is not None:
             self._bloom.add(keys)
-        self._ends = list(key_range(pa.array([*self._ends, *key_range(keys)], pa.string())))
+        if self._key_range:
+            self._ends = list(key_range(pa.array([*self._ends, *key_range(keys)], pa.string())))
 
     def footer(self) -> dict[str, str]:
         """The footer's keys and values."""

@@ -23,6 +23,8 @@ def project_to(table: pa.Table, schema: pa.Schema) -> pa.Table:
     Raises ``Unsupported``, naming the column, if Hudi has no promotion between two types, or if a column is
     missing although the schema declares it as not null.
     """
+    if table.schema.equals(schema, check_metadata=True):
+        return table
     names = set(table.schema.names)
     made = []
     for field in schema:

@@ -150,7 +150,8 @@ RECONCILE = Flag(
 
 COMPRESSION = Text(
     "hoodie.parquet.compression.codec", "gzip", like="gzip, snappy, zstd, lz4, brotli, none",
-    read_by="formats.base_file", says="Codec of base files.",
+    read_by="formats.base_file",
+    says="Codec of base files, and of native log files (version 10), whose default is snappy.",
 )  # fmt: skip
 GROUP_BYTES = Whole(
     "hoodie.parquet.block.size", 120 * MIB, 1024, 2**40, "bytes", flink="write.parquet.block.size",

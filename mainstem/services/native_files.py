@@ -6,7 +6,7 @@ Writers make theirs in ``writers.open_logs``. A service has all rows of a file a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -35,7 +35,7 @@ class NativeFiles:
         if config.version < NATIVE_LOGS_FROM:
             return None
         ordering = () if config.merge_mode == COMMIT_TIME else config.ordering
-        return cls(BaseFileFormat.from_properties(properties), ordering, config.sorted_files)
+        return cls(BaseFileFormat.of_logs(properties), ordering, config.sorted_files)
 
     def deletes(self, schema: str, keys: pa.Array, ordering: Sequence[pa.Array] | None) -> pa.Table:
         """Rows of a deletes file; ``schema``: the table's, with meta fields; ``ordering``: None: the keys are
@@ -65,9 +65,6 @@ class NativeFiles:
         stored = deletes_schema(schema, self.ordering) if deletes else schema
         notes = {**header_note(instant, schema, compacted=compacted), **(said or {})}
         how = self.how
-        if how.bloom is not None:  # else 400 KB for a few keys
-            entries = min(how.bloom.entries, max(1, rows.num_rows))
-            how = replace(how, bloom=replace(how.bloom, entries=entries))
 
         def write(sink: Upload) -> None:
             file = BaseFileWriter(stored, sink, how, said=notes)

@@ -24,7 +24,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.formats.base_file import KEY_COLUMN, BaseFileFormat, BaseFileWriter
-from mainstem.formats.bloom_filter import BloomSize
 from mainstem.formats.native_log import deletes_schema, header_note
 from mainstem.formats.vectors import taken
 from mainstem.limits import MIB
@@ -38,7 +37,6 @@ from mainstem.writers.write_spec import WriteSpec
 LOG, DELETES = "log", "deletes"
 # Of so few rows the quickest way to write a file is another one.
 _FEW_ROWS = 2000
-_BLOOM_ERROR = 0.01
 # Keys of deletes are remembered up to this size.
 _DELETED_BYTES_MAX = 8 * MIB
 
@@ -132,20 +130,13 @@ class BlockLog:
         self._stat.size_bytes = self._sink.size
 
 
-def _rough(size: BloomSize, count: int) -> BloomSize:
-    """The filter of a log file of so many rows. Java asks those of base files only (``BloomFiltersIndexer``):
-    its thirty hashes of each key, a quarter of the work of writing small files, would be for nobody."""
-    error = max(size.false_positives, _BLOOM_ERROR)
-    return replace(size, entries=min(size.entries, count), false_positives=error)
-
-
 class _NativeFile:
     """A file of rows, or of deletes, with what it waits for."""
 
     def __init__(self, spec: WriteSpec, part: Part, sink: Upload, stat: WriteStat) -> None:
         self._sorted, self._deletes = spec.sorted_files, part.deletes
         self.sink, self.stat, self.schema = sink, stat, part.schema
-        self._how = BaseFileFormat.from_properties(spec.layout)
+        self._how = BaseFileFormat.of_logs(spec.layout)
         self._stored = deletes_schema(part.schema, spec.deletes_ordered_by) if part.deletes else part.schema
         self._said = header_note(spec.instant, part.schema, partial=part.partial)
         self._writer: BaseFileWriter | None = None
@@ -172,11 +163,8 @@ class _NativeFile:
         if self._sorted:
             rows = sorted_by_key(rows)
         if self._writer is None:
-            how, few = self._how, last and rows.num_rows < _FEW_ROWS
-            if how.bloom is not None:
-                count = rows.num_rows if last else how.bloom.entries  # else 400 KB for a few keys
-                how = replace(how, bloom=_rough(how.bloom, count))
-            self._writer = BaseFileWriter(self._stored, self.sink, how, said=self._said, few=few)
+            few = last and rows.num_rows < _FEW_ROWS
+            self._writer = BaseFileWriter(self._stored, self.sink, self._how, said=self._said, few=few)
         self._writer.write(rows)
 
     @property
