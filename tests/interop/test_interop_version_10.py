@@ -206,6 +206,26 @@ def test_java_1_3_gives_the_models_answers_in_every_short_history_whoever_compac
     assert histories.found(java_1_3.read(ours.path)) == wanted
 
 
+@pytest.mark.supports("Services", "compaction: late rows do not bring deleted rows back")
+@pytest.mark.parametrize("kind", NATIVE_KINDS[:2], ids=lambda kind: kind.name)
+def test_java_1_3_reads_and_compacts_beside_the_deletes_that_our_compactions_keep(
+    java_1_3: JavaHudi, tmp_path: Path, kind: Kinds
+) -> None:
+    histories = Histories(kind, 2, late=True)
+    told = nbcc_options(
+        "cuts", record_key=["id"], ordering=kind.ordering, partition_by=["cut"], buckets=1,
+        extra={"hoodie.write.table.version": "10", "hoodie.compact.inline.max.delta.commits": "1"},
+    )  # fmt: skip
+    table = kind.make(tmp_path / "t", exclusive=False)
+    histories.write(table, table.schedule_compaction, table.run_compaction)
+    wanted = histories.wanted(compacted=True, keep=kind.keep)
+    assert wanted != histories.wanted(compacted=True)
+    for compact in (lambda: None, lambda: java_1_3.compact(table.path, told)):
+        compact()
+        assert histories.found(java_1_3.read(table.path)) == wanted
+        assert histories.found(table.scan().to_arrow()) == wanted
+
+
 def test_java_brings_our_table_back_to_9_and_we_go_on(java_1_3: JavaHudi, tmp_path: Path) -> None:
     path = tmp_path / "t"
     table = made(path)
