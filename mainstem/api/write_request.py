@@ -12,8 +12,8 @@ from mainstem.layout.properties import NATIVE_LOGS_FROM
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.merge.modes import FILL_UNAVAILABLE
 from mainstem.options import families
-from mainstem.options.tables import PARTIAL_UPDATES, UNAVAILABLE
-from mainstem.options.writing import LAYOUT_OPTIONS
+from mainstem.options.tables import PARTIAL_UPDATES, STORAGE_LAYOUT, UNAVAILABLE
+from mainstem.options.writing import LAYOUT_OPTIONS, PARTIAL_BLOCKS
 from mainstem.storage import paths
 from mainstem.timeline.instant import DELTACOMMIT
 
@@ -52,6 +52,7 @@ def write_spec(opened: OpenedTable, ctx: WriterContext, operation: str) -> Write
     rules = merge_rules(config.raw)
     partial_blocks = operation == UPDATE_COLUMNS and options.partial_blocks
     if partial_blocks:
+        _check_partial_blocks(opened)
         warnings.warn(PARTIAL_BLOCKS_WARNING, stacklevel=4)
     elif operation == UPDATE_COLUMNS:
         _check_update_columns(opened, rules)
@@ -146,6 +147,16 @@ def _looked_up(ctx: WriterContext) -> HeldColumns:
     if not ctx.publisher.remembers or ctx.last_read is None:
         ctx.reread_config()
     return held_columns(ctx.seams.storage, ctx.newest_properties)
+
+
+def _check_partial_blocks(opened: OpenedTable) -> None:
+    if opened.config.sorted_files:
+        raise Unsupported(
+            f"{PARTIAL_BLOCKS}=true in a table with {STORAGE_LAYOUT}=LSM_TREE: Hudi's readers and compactions"
+            " of such tables take rows of some columns for whole rows, and the other columns would be lost;"
+            f" a table with {PARTIAL_UPDATES}=IGNORE_DEFAULTS needs no such blocks: drop the option there",
+            table=opened.path,
+        )
 
 
 def _check_update_columns(opened: OpenedTable, rules: MergeRules) -> None:

@@ -64,6 +64,17 @@ _TWO_KINDS = Caution(
     "behind a delete() in the logs a delete with an ordering value does nothing; once a compaction took in"
     " one of the two, it deletes rows with smaller ordering values",
 )
+_TWO_KINDS_IN_ORDER = Caution(
+    TWO_KINDS,
+    "of a delete() and a delete with an ordering value the later one counts: a compaction that one of them"
+    " crosses changes which one that is; and where a delete with a smaller ordering value follows a delete()"
+    " in the logs, the base file's older row is back",
+)
+_TWO_KINDS_IN_A_TREE = Caution(
+    TWO_KINDS,
+    "of a delete() and a delete with an ordering value the later one counts: a compaction that one of them"
+    " crosses changes which one that is",
+)
 _REGROUPED = Caution(
     REGROUPED,
     "columns of late partial rows are filled in from other rows if a compaction lies between them",
@@ -77,7 +88,10 @@ def cautions(rules: MergeRules, *, kept: bool = False) -> tuple[Caution, ...]:
     deletes (``_hoodie_is_deleted``, a delete marker), and in every table of SQL's statements on Spark and of
     Flink's updating queries. For tables that a user's function merges, the answer depends on that function.
     """
+    covered = () if rules.one_by_one else (_COVERED,)
     if not rules.ordering:
-        return (_CROSSING_ALWAYS, _COVERED) if rules.partial else (_CROSSING_ALWAYS,)
-    found = (_LATE_THOUGH_KEPT if kept else _LATE, _CROSSING_ON_TIES, _COVERED, _TWO_KINDS)
+        return (_CROSSING_ALWAYS, *covered) if rules.partial else (_CROSSING_ALWAYS,)
+    two_kinds = _TWO_KINDS_IN_ORDER if rules.deletes_in_order else _TWO_KINDS
+    two_kinds = _TWO_KINDS_IN_A_TREE if rules.one_by_one else two_kinds
+    found = (_LATE_THOUGH_KEPT if kept else _LATE, _CROSSING_ON_TIES, *covered, two_kinds)
     return (*found, _REGROUPED) if rules.partial else found

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from mainstem.errors import Invalid, Unsupported
 from mainstem.formats.schema_resolution import project_to
 from mainstem.merge.fold import Positions, positions
-from mainstem.merge.log_entries import DataRows, Entry
+from mainstem.merge.log_entries import DataRows, Entry, chosen
 from mainstem.merge.registered_mergers import Merger, merger_of
 from mainstem.merge.rules import KEY_COLUMN, MergeRules
 
@@ -32,10 +32,41 @@ def merge_with_function(
             f"the table is merged by strategy {rules.merger}, which is not registered in this process:"
             " call mainstem.register_merger in every process that reads it"
         )
+    if rules.one_by_one:
+        yield from _one_by_one(base, entries, schema, rules, merge)
+        return
     fold = _Fold(merge, entries, rules)
     for table in base:
         yield project_to(fold.onto(project_to(table, rules.full_schema)), schema)
     yield project_to(fold.rest(), schema)
+
+
+def _one_by_one(
+    base: Iterable[pa.Table], entries: Sequence[Entry], schema: pa.Schema, rules: MergeRules, merge: Merger
+) -> Iterator[pa.Table]:
+    """In an LSM tree a base row is the oldest entry of its key."""
+    assert rules.full_schema is not None
+    log = positions(entries, rules, ())
+    rest = np.ones(log.key_count, bool)
+
+    def of_keys(keys: np.ndarray) -> list[Entry]:
+        wanted = keys[log.codes]
+        spans = zip(entries, log.starts[:-1], log.starts[1:], strict=True)
+        return [chosen(e, wanted[a:b]) for e, a, b in spans if wanted[a:b].any()]
+
+    for part in base:
+        table = project_to(part, rules.full_schema)
+        found = pc.index_in(table.column(KEY_COLUMN).cast(log.keys.type), value_set=log.keys)
+        hit = found.is_valid()
+        met = np.zeros(log.key_count, bool)
+        met[found.drop_null().to_numpy()] = True
+        rest &= ~met
+        yield project_to(table.filter(pc.invert(hit)), schema)
+        if met.any():
+            whole = [DataRows(table.filter(hit)), *of_keys(met)]
+            yield project_to(_Fold(merge, whole, rules).rest(), schema)
+    if rest.any():
+        yield project_to(_Fold(merge, of_keys(rest), rules).rest(), schema)
 
 
 class _Fold:

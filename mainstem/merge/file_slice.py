@@ -3,11 +3,15 @@
 Each base batch takes one ``index_in`` probe of its record keys against the log's keys. Base order is kept;
 log rows without a base row come last. Base rows never count as deletes. ``comparison`` decides which row
 wins; ``fold`` has already found the winner among several log entries of a key.
+
+In an LSM tree (``rules.one_by_one``) Java merges each entry onto the base row, one after another. Where an
+entry only wins or loses, ``fold`` says in which keys the base row has no part (``over_base``). Where rows are
+made of several, base rows that the log has are folded with it, as the oldest entry of all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +23,7 @@ from mainstem.limits import MIB
 from mainstem.merge.comparison import beats
 from mainstem.merge.custom_merge import merge_with_function
 from mainstem.merge.fold import Folded, Positions, fold, ordering_at, positions
-from mainstem.merge.log_entries import DataRows, Entry
+from mainstem.merge.log_entries import DataRows, Entry, chosen
 from mainstem.merge.ordering_values import comparable
 from mainstem.merge.partial_updates import absent, overlay
 from mainstem.merge.rules import KEY_COLUMN, MergeRules
@@ -54,13 +58,18 @@ def merge_slice(
             yield _projected(table, schema)
         return
     if rules.merger is not None:
+        if rules.one_by_one:
+            base = joined(base, positions(entries, rules, ()), bytes_max=run_bytes)
         yield from merge_with_function(base, entries, schema, rules)
         return
     log = positions(entries, rules, order_types)
     folded = fold(log)
     if rules.partial or any(isinstance(e, DataRows) and e.partial for e in entries):
         runs = joined(base, log, bytes_max=run_bytes)
-        yield from _merge_partial(runs, entries, schema, rules, log, folded, excerpt)
+        if rules.one_by_one:
+            yield from _merge_one_by_one(runs, entries, schema, log, order_types, excerpt)
+        else:
+            yield from _merge_partial(runs, entries, schema, rules, log, folded, excerpt)
         return
     emit = ~folded.is_delete
     for table in joined(base, log, bytes_max=run_bytes):
@@ -85,12 +94,12 @@ def _log_rows(
     entries: Sequence[Entry], log: Positions, winners: np.ndarray, schema: pa.Schema
 ) -> Iterator[pa.Table]:
     """Winning rows, block by block, so that 32-bit offsets of joined strings cannot overflow."""
-    chosen = np.zeros(len(log.codes), bool)
-    chosen[winners] = True
+    wins = np.zeros(len(log.codes), bool)
+    wins[winners] = True
     for entry, start, end in zip(entries, log.starts[:-1], log.starts[1:], strict=True):
         if not isinstance(entry, DataRows):
             continue
-        mask = chosen[start:end]
+        mask = wins[start:end]
         count = int(np.count_nonzero(mask))
         if count:
             rows = entry.table if count == len(mask) else entry.table.filter(pa.array(mask))
@@ -105,17 +114,10 @@ def probe(
 
     ``among``: key codes to look for, None for all. ``table`` has the key and ordering columns.
     """
-    column = table.column(KEY_COLUMN)
-    if not column.type.equals(log.keys.type):
-        column = column.cast(log.keys.type)
     keys = log.keys if among is None else log.keys.take(pa.array(among))
-    few = len(column) < _FEW * len(keys)
-    found = _found_among_many(column, keys) if few else pc.index_in(column, value_set=keys)
-    known = found.is_valid().to_numpy()
-    hit = np.flatnonzero(known)
+    code, hit = _met(table, keys)
     if not len(hit):
         return None, hit, hit
-    code = pc.fill_null(found, 0).to_numpy()[hit].astype(np.int64)
     code = code if among is None else among[code]
     if log.order is None:
         return code, hit, np.ones(len(hit), bool)
@@ -124,7 +126,18 @@ def probe(
         _base_ordering(table, n, f.type, hit) for n, f in zip(rules.ordering, log.fields, strict=True)
     ]
     ours, theirs = comparable([log_fields, base_fields])
-    return code, hit, folded.unconditional[code] | beats(ours, theirs)
+    return code, hit, folded.over_base[code] | beats(ours, theirs)
+
+
+def _met(table: pa.Table, keys: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+    """Which rows of a table have one of the keys: the numbers of their keys, and theirs."""
+    column = table.column(KEY_COLUMN)
+    if not column.type.equals(keys.type):
+        column = column.cast(keys.type)
+    few = len(column) < _FEW * len(keys)
+    found = _found_among_many(column, keys) if few else pc.index_in(column, value_set=keys)
+    hit = np.flatnonzero(found.is_valid().to_numpy())
+    return pc.fill_null(found, 0).to_numpy()[hit].astype(np.int64), hit
 
 
 def _found_among_many(column: pa.ChunkedArray, keys: pa.Array) -> pa.ChunkedArray:
@@ -215,14 +228,67 @@ def _merge_partial(
                 {name: cells[code[both]] for name, cells in open_cells.items()},
             )
     if emit.any():
-        unknown = [name for name, cells in open_cells.items() if excerpt and cells[emit].any()]
-        if unknown:
-            raise Unsupported(
-                "the range holds partial updates (IS_PARTIAL log blocks) of rows that were written outside"
-                f" of it, so their columns {', '.join(unknown)} are unknown, not null; ask for the columns"
-                " that were set, for a range that begins earlier, or for a snapshot"
-            )
+        if excerpt:
+            _refuse_unknown(open_cells, emit)
         yield rows.filter(pa.array(emit))
+
+
+def _refuse_unknown(open_cells: Mapping[str, np.ndarray], emit: np.ndarray) -> None:
+    unknown = [name for name, cells in open_cells.items() if cells[emit].any()]
+    if unknown:
+        raise Unsupported(
+            "the range holds partial updates (IS_PARTIAL log blocks) of rows that were written outside"
+            f" of it, so their columns {', '.join(unknown)} are unknown, not null; ask for the columns"
+            " that were set, for a range that begins earlier, or for a snapshot"
+        )
+
+
+def _merge_one_by_one(
+    base: Iterable[pa.Table],
+    entries: Sequence[Entry],
+    schema: pa.Schema,
+    log: Positions,
+    order_types: Sequence[pa.DataType],
+    excerpt: bool,
+) -> Iterator[pa.Table]:
+    """Base rows that the log has no entry of, those that it has, merged with it, and the rest of the log."""
+    rules, rest = log.rules, np.ones(log.key_count, bool)
+
+    def merged(older: Sequence[Entry], keys: np.ndarray) -> pa.Table:
+        wanted = keys[log.codes]
+        spans = zip(entries, log.starts[:-1], log.starts[1:], strict=True)
+        some = [*older, *(chosen(e, wanted[a:b]) for e, a, b in spans if wanted[a:b].any())]
+        numbered = positions(some, rules, order_types)
+        folded = fold(numbered)
+        rows, open_cells = overlay(some, numbered, folded, schema, rules)
+        if excerpt:
+            _refuse_unknown(open_cells, ~folded.is_delete)
+        return rows.filter(pa.array(~folded.is_delete))
+
+    for table in base:
+        code, hit = _met(table, log.keys)
+        if not len(hit):
+            yield _projected(table, schema)
+            continue
+        keep = np.ones(table.num_rows, bool)
+        keep[hit] = False
+        if keep.any():
+            yield _projected(table.filter(pa.array(keep)), schema)
+        met = np.zeros(log.key_count, bool)
+        met[code] = True
+        rest &= ~met
+        yield merged([_as_entry(table.take(pa.array(hit)), schema, rules)], met)
+    if rest.any():
+        yield merged([], rest)
+
+
+def _as_entry(table: pa.Table, schema: pa.Schema, rules: MergeRules) -> DataRows:
+    """Base rows as the oldest entry, with the columns that the merge looks at beside those of ``schema``."""
+    rows = _projected(table, schema)
+    for name in (KEY_COLUMN, *rules.ordering):
+        if name not in rows.schema.names and name in table.schema.names:
+            rows = rows.append_column(table.schema.field(name), table.column(name))
+    return DataRows(rows)
 
 
 def _overlaid(

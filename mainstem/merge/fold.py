@@ -8,7 +8,9 @@ Rules (format rules 8, Java's EventTimeRecordMerger/CommitTimeRecordMerger and U
 * commit time: the later entry wins, data or delete.
 * event time: the greater ordering value wins; ``comparison`` breaks ties. A delete with the default
   ordering value (unconditional) beats everything before it. After it, the next data row wins whatever its
-  value, and a delete with an ordering value changes nothing.
+  value, and a delete with an ordering value changes nothing; in tables of version 10 such a delete wins, too.
+* onto the base file (``over_base``): an unconditional delete that a later entry overtook is forgotten, so
+  that entry meets the base file's row; not in an LSM tree, where the delete has removed that row.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ class Positions:
 
     ``keys``: distinct keys; ``codes``: key number per position; ``deletes``, ``unconditional``: flags;
     ``starts[i]``: first position of entry i; ``fields``: ordering values, one array per field (empty under
-    commit time ordering); ``order``: the same as comparable integers (None under commit time ordering).
+    commit time ordering); ``order``: the same as comparable integers (None under commit time ordering);
+    ``rules``: the table's.
     """
 
     keys: pa.Array
@@ -44,6 +47,7 @@ class Positions:
     starts: np.ndarray
     fields: tuple[pa.Array, ...]
     order: np.ndarray | None
+    rules: MergeRules
 
     @property
     def key_count(self) -> int:
@@ -54,12 +58,13 @@ class Positions:
 class Folded:
     """State per key: ``winner`` is the winning position (every key has one), ``is_delete`` and
     ``unconditional`` describe that position. ``active``, per position: which entries took part in the
-    comparison (see ``_active``); None: all."""
+    comparison (see ``_active``); None: all. ``over_base``: keys whose winner beats any row of a base file."""
 
     winner: np.ndarray
     is_delete: np.ndarray
     unconditional: np.ndarray
     active: np.ndarray | None
+    over_base: np.ndarray
 
 
 def positions(entries: Sequence[Entry], rules: MergeRules, kinds: Sequence[pa.DataType]) -> Positions:
@@ -86,7 +91,7 @@ def positions(entries: Sequence[Entry], rules: MergeRules, kinds: Sequence[pa.Da
     order = comparable([fields])[0] if fields else None
     if order is None:
         unconditional |= deletes
-    return Positions(keys.dictionary, codes, deletes, unconditional, starts, fields, order)
+    return Positions(keys.dictionary, codes, deletes, unconditional, starts, fields, order, rules)
 
 
 def fold(log: Positions) -> Folded:
@@ -95,7 +100,8 @@ def fold(log: Positions) -> Folded:
     winner = np.full(log.key_count, NOTHING, np.int64)
     if log.order is None:
         winner[log.codes] = at
-        return Folded(winner, log.deletes[winner], log.unconditional[winner], None)
+        every = np.ones(log.key_count, bool)
+        return Folded(winner, log.deletes[winner], log.unconditional[winner], None, every)
     active = _active(log, at)
     if active is None:  # only keys with several entries need comparing
         winner[log.codes] = at
@@ -108,14 +114,19 @@ def fold(log: Positions) -> Folded:
         resets = at[log.unconditional]
         winner[log.codes[resets]] = resets
     winner[log.codes[by_order]] = by_order
-    return Folded(winner, log.deletes[winner], log.unconditional[winner], active)
+    always = log.unconditional[winner]
+    over_base = always
+    if log.rules.one_by_one and active is not None:
+        over_base = always.copy()
+        over_base[log.codes[resets]] = True
+    return Folded(winner, log.deletes[winner], always, active, over_base)
 
 
 def _active(log: Positions, at: np.ndarray) -> np.ndarray | None:
     """Mask of the entries that take part in the comparison; None: all of them.
 
-    Excluded per key: everything up to the last unconditional delete, and the deletes between it and the
-    next data row.
+    Excluded per key: everything up to the last unconditional delete, and, unless ``deletes_in_order``, the
+    deletes between it and the next data row.
     """
     if not log.unconditional.any():
         return None
@@ -124,6 +135,8 @@ def _active(log: Positions, at: np.ndarray) -> np.ndarray | None:
     reset[log.codes[resets]] = resets
     reset_here = reset[log.codes]
     behind = at > reset_here
+    if log.rules.deletes_in_order:
+        return behind
     first = np.full(log.key_count, len(at), np.int64)
     data = at[behind & ~log.deletes][::-1]
     first[log.codes[data]] = data

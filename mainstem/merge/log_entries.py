@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -60,6 +60,19 @@ def entry_keys(entry: Entry) -> pa.ChunkedArray:
             path=entry.source,
         )
     return keys
+
+
+def chosen(entry: Entry, mask: np.ndarray) -> Entry:
+    """The records of an entry where the mask is set."""
+    if mask.all():
+        return entry
+    wanted = pa.array(mask, pa.bool_())
+    if isinstance(entry, DataRows):
+        return replace(entry, table=entry.table.filter(wanted))
+    ordering = tuple(field.filter(wanted) for field in entry.ordering)
+    return replace(
+        entry, keys=entry.keys.filter(wanted), ordering=ordering, unconditional=entry.unconditional[mask]
+    )
 
 
 def joined_keys(entries: Sequence[Entry]) -> pa.Array:

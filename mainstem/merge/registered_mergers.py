@@ -26,8 +26,8 @@ def register_merger(strategy_id: str, merge: Merger) -> None:
     first, and the same number of rows: row i of both has the same record key. It returns the merged rows
     as one table with the same columns, in any order; a key that it leaves out is deleted. It is called
     for whole batches, with the earlier state as ``older``: log records in the order of their requested
-    times, and finally the base file's rows as ``older``. It does not see deletes: a delete removes
-    whatever came before.
+    times, and finally the base file's rows as ``older`` (of an LSM tree, these at first). It does not see
+    deletes: a delete removes whatever came before.
 
     Register the same function in every process that reads the table (including Spark's executors). Raises
     ``Invalid`` for an id that is no UUID.

@@ -27,7 +27,9 @@ from mainstem.options.tables import (
     DELETE_FIELD,
     DELETE_MARKER,
     PAYLOAD_CLASS,
+    STORAGE_LAYOUT,
     STRATEGY_ID,
+    TABLE_VERSION,
     UNAVAILABLE,
 )
 
@@ -35,7 +37,8 @@ KEY_COLUMN = "_hoodie_record_key"
 DELETED_COLUMN = "_hoodie_is_deleted"
 OPERATION_COLUMN = "_hoodie_operation"
 DELETE_OPERATIONS = ("D", "-U")
-
+#: the first version that only Java 1.3 reads, in which a delete is one more record of the log
+_NATIVE_LOGS = 10
 
 
 @dataclass(frozen=True)
@@ -45,8 +48,12 @@ class MergeRules:
     ``ordering`` is empty under commit time ordering. ``partial`` is IGNORE_DEFAULTS, FILL_UNAVAILABLE or
     None; ``unavailable`` is the marker of the second. ``delete_field``/``delete_marker``: a row whose column
     holds this text is a delete. ``merger``: the strategy id of a registered function, which receives all
-    columns. ``for_schema`` adds what depends on the schema: ``defaults``, the non-null Avro defaults per
-    column, and ``full_schema``, all columns if there is a ``merger``.
+    columns. ``one_by_one``: the records of a key are merged onto the base file's row one after another
+    (``lsm_tree``), not with each other first. ``deletes_in_order``: a delete with an ordering value takes the
+    place of one without that lies before it.
+
+    ``for_schema`` adds what depends on the schema: ``defaults``, the non-null Avro defaults per column, and
+    ``full_schema``, all columns if there is a ``merger``.
     """
 
     ordering: tuple[str, ...] = ()
@@ -56,6 +63,8 @@ class MergeRules:
     delete_field: str | None = None
     delete_marker: str | None = None
     merger: str | None = None
+    one_by_one: bool = False
+    deletes_in_order: bool = False
     full_schema: pa.Schema | None = None
 
     def for_schema(self, text: str, schema: pa.Schema | None) -> MergeRules:
@@ -125,16 +134,25 @@ def merge_rules(properties: Mapping[str, str]) -> MergeRules:
     mode = merge_mode(properties)
     field_, marker = _merge_property(properties, DELETE_FIELD), _merge_property(properties, DELETE_MARKER)
     if mode == CUSTOM:
-        return _custom_rules(properties, ordering, field_, marker)
+        return _by_version(_custom_rules(properties, ordering, field_, marker), properties)
     if mode not in (COMMIT_TIME, EVENT_TIME):
         raise _unknown(mode, properties)
-    return MergeRules(
+    rules = MergeRules(
         ordering=ordering if mode == EVENT_TIME else (),
         partial=partial_update_mode(properties),
         unavailable=_merge_property(properties, UNAVAILABLE),
         delete_field=field_,
         delete_marker=marker,
     )
+    return _by_version(rules, properties)
+
+
+def _by_version(rules: MergeRules, properties: Mapping[str, str]) -> MergeRules:
+    """Where the readers of Java 1.3 differ (``LsmFileGroupRecordIterator``, and ``processDeleteBlock`` of
+    ``KeyBasedFileGroupRecordBuffer``)."""
+    native = TABLE_VERSION.read(properties) >= _NATIVE_LOGS
+    sorted_files = (properties.get(STORAGE_LAYOUT) or "").strip().upper() == "LSM_TREE"
+    return replace(rules, one_by_one=native and sorted_files, deletes_in_order=native)
 
 
 def _custom_rules(

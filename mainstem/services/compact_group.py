@@ -199,6 +199,12 @@ class GroupTask:
         base, logs = split_paths(operation.partition, operation.base_file, operation.log_files)
         split = Split(operation.partition, operation.file_id, base, logs, self.spec)
         memory = self.memory_bytes
+        blocks = [log for log in logs if self.has_sorted_files and not paths.is_native_log(log)]
+        if blocks and side_by_side:
+            _log.warning(
+                "%s: %s is a log file of blocks, which Hudi's readers of such a table (lsm_tree) do not know;"
+                " it is compacted as in other tables", self.base, blocks[0],
+            )  # fmt: skip
         if side_by_side and merges_sorted(split, memory):
             tables = read_sorted(storage, split, memory, seen.note)
         elif self.order is None:

@@ -25,6 +25,9 @@ from snapshot_judge import WHY_NOT, bundle
 
 import mainstem
 from tests.hudi_rs.reading import read as read_by_hudi_rs
+from tests.model.compacted_tables import NATIVE_KINDS, Histories
+from tests.model.compacted_tables import Kind as Kinds
+from tests.model.compaction_model import TREE_PARTIAL_EVENT
 from tests.services.city_table import QUICK, SCHEMA, rows
 
 pytestmark = [
@@ -56,7 +59,7 @@ def with_values(steps: Iterator[Step]) -> Iterator[Step]:
             yield Step("upsert", [{**row, "ts": 350, "seq": 350, MARK: True} for row in step.rows])
 
 
-KINDS = [
+KINDS = [  # what tables of every layout answer alike; see the short histories below
     *(Kind(LOCAL, "hive-style", merge, 10, "default") for merge in (
         "event time", "commit time", "partial update", "deletes", "several ordering fields")),
     *(Kind(LOCAL, "two levels", merge, 10, "lsm_tree") for merge in ("commit time", "deletes")),
@@ -173,6 +176,54 @@ def test_what_was_brought_back_to_9_is_read_and_written_by_older_engines(
     assert (seen["k11"], seen["k06"]) == (("older11", 6), ("ours6", 7))
     java.compact(path, options("t", metadata=metadata, version=9))
     assert shown(java.read(path, by)) == seen == shown(mainstem.open_table(path).scan().to_arrow())
+
+
+@pytest.mark.supports("Services", "compaction: by Hudi's rules in every short history")
+@pytest.mark.parametrize("kind", NATIVE_KINDS, ids=lambda kind: kind.name)
+def test_java_1_3_gives_the_models_answers_in_every_short_history_whoever_compacts(
+    java_1_3: JavaHudi, tmp_path: Path, kind: Kinds
+) -> None:
+    """All histories of deletes of both kinds, late rows and partial rows, cut in all ways by a compaction."""
+    histories = Histories(kind, 2 if kind.mode == TREE_PARTIAL_EVENT else 3)
+    version = {"hoodie.write.table.version": "10"}
+    told = nbcc_options(
+        "cuts", record_key=["id"], ordering=kind.ordering, partition_by=["cut"], buckets=1, extra=version
+    )
+    path = tmp_path / "java"
+    table = kind.make(path, exclusive=False)
+    planned: list[str] = []
+    histories.write(table, lambda: planned.append(java_1_3.schedule_compaction(path, told)))
+    uncut, wanted = histories.wanted(compacted=False), histories.wanted(compacted=True)
+    assert histories.found(java_1_3.read(path)) == histories.found(table.scan().to_arrow()) == uncut
+    java_1_3.run_compaction(path, told, planned[0])
+    found = histories.found(java_1_3.read(path))
+    lost = [place for place in wanted if found[place] != wanted[place]]
+    # Its compaction leaves the marker where a log row had filled in another's value, as that of Java 1.2.0.
+    assert len(lost) == (12 if kind.absent else 0), lost[:5]
+    assert histories.found(table.scan().to_arrow()) == found
+    ours = kind.make(tmp_path / "ours")
+    histories.write(ours, ours.compact)
+    assert histories.found(java_1_3.read(ours.path)) == wanted
+
+
+@pytest.mark.supports("Services", "compaction: late rows do not bring deleted rows back")
+@pytest.mark.parametrize("kind", NATIVE_KINDS[:2], ids=lambda kind: kind.name)
+def test_java_1_3_reads_and_compacts_beside_the_deletes_that_our_compactions_keep(
+    java_1_3: JavaHudi, tmp_path: Path, kind: Kinds
+) -> None:
+    histories = Histories(kind, 2, late=True)
+    told = nbcc_options(
+        "cuts", record_key=["id"], ordering=kind.ordering, partition_by=["cut"], buckets=1,
+        extra={"hoodie.write.table.version": "10", "hoodie.compact.inline.max.delta.commits": "1"},
+    )  # fmt: skip
+    table = kind.make(tmp_path / "t", exclusive=False)
+    histories.write(table, table.schedule_compaction, table.run_compaction)
+    wanted = histories.wanted(compacted=True, keep=kind.keep)
+    assert wanted != histories.wanted(compacted=True)
+    for compact in (lambda: None, lambda: java_1_3.compact(table.path, told)):
+        compact()
+        assert histories.found(java_1_3.read(table.path)) == wanted
+        assert histories.found(table.scan().to_arrow()) == wanted
 
 
 def test_java_brings_our_table_back_to_9_and_we_go_on(java_1_3: JavaHudi, tmp_path: Path) -> None:

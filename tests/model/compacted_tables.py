@@ -20,8 +20,12 @@ from tests.model.compaction_model import (
     COMMIT,
     ENDED,
     EVENT,
+    NATIVE_EVENT,
     PARTIAL_COMMIT,
     PARTIAL_EVENT,
+    TREE_EVENT,
+    TREE_PARTIAL_COMMIT,
+    TREE_PARTIAL_EVENT,
     Cells,
     History,
     Layers,
@@ -55,6 +59,7 @@ class Kind:
     absent: str | None = None
     #: deletes with ordering values are those of SQL's statements; no column can mark a row
     sql: bool = False
+    version: int = 9
 
     @property
     def keep(self) -> str:
@@ -70,7 +75,7 @@ class Kind:
         """An empty table; not ``exclusive`` if Java writes it too."""
         return mainstem.create_table(
             path, self.schema, record_key="id", ordering=self.ordering, partition_by="cut", buckets=1,
-            name="cuts",
+            name="cuts", table_version=self.version,
             properties={
                 **self.properties, "hoodie.mainstem.exclusive": exclusive, "hoodie.mainstem.fsync": False,
                 "hoodie.time.generator.max_expected_clock_skew_ms": 1,
@@ -95,6 +100,24 @@ KINDS = [
     Kind("fill unavailable, commit time", PARTIAL_COMMIT, (), filling("FILL_UNAVAILABLE"), UNAVAILABLE),
     Kind("ignore defaults, event time", PARTIAL_EVENT, ("t1",), filling("IGNORE_DEFAULTS")),
 ]
+TREE = {"hoodie.table.storage.layout": "lsm_tree"}
+#: tables of version 10, of which Java 1.3 is the judge
+NATIVE_KINDS = [
+    Kind("version 10", NATIVE_EVENT, ("t1",), version=10),
+    Kind("lsm tree", TREE_EVENT, ("t1",), TREE, version=10),
+    Kind(
+        "lsm tree, ignore defaults, commit time", TREE_PARTIAL_COMMIT, (),
+        {**TREE, **filling("IGNORE_DEFAULTS")}, version=10,
+    ),
+    Kind(
+        "lsm tree, fill unavailable, commit time", TREE_PARTIAL_COMMIT, (),
+        {**TREE, **filling("FILL_UNAVAILABLE")}, UNAVAILABLE, version=10,
+    ),
+    Kind(
+        "lsm tree, ignore defaults, event time", TREE_PARTIAL_EVENT, ("t1",),
+        {**TREE, **filling("IGNORE_DEFAULTS")}, version=10,
+    ),
+]  # fmt: skip
 BY_SQL = Kind("deletes by SQL", EVENT, ("t1",), sql=True)
 Wanted = dict[tuple[str, str], Cells | None]
 

@@ -6,15 +6,15 @@ completes later lies on top of its base file, also if it was requested earlier (
 compactions do to a history is to cut it into *layers*: ``layers[i]`` is the number of compactions planned
 before write ``i`` completed. The answer without compactions is that of the layers (0, 0, ...).
 
-Rules: ``EventTimeRecordMerger``, ``CommitTimeRecordMerger``, ``PartialUpdateMode`` of Hudi 1.2; nothing of
-mainstem is imported.
+Rules: ``EventTimeRecordMerger``, ``CommitTimeRecordMerger``, ``PartialUpdateMode`` of Hudi 1.2, and of
+1.3 for tables of version 10 and LSM trees; nothing of mainstem is imported.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 ORDERS = (1, 2, 3)
 Cells = tuple[int | None, int | None]
@@ -22,18 +22,33 @@ Cells = tuple[int | None, int | None]
 
 @dataclass(frozen=True)
 class Mode:
-    """How a table merges; ``partial``: a cell without a value is taken from the row that lost."""
+    """How a table merges; ``partial``: a cell without a value is taken from the row that lost.
+
+    ``in_order``: a delete with an ordering value counts behind ``delete()`` (table version 10).
+    ``one_by_one``: log records merge onto the base file's row, not among themselves first (an LSM tree).
+    """
 
     name: str
     event_time: bool
     partial: bool = False
+    in_order: bool = False
+    one_by_one: bool = False
 
 
 EVENT = Mode("event time", True)
 COMMIT = Mode("commit time", False)
 PARTIAL_COMMIT = Mode("partial, commit time", False, True)
 PARTIAL_EVENT = Mode("partial, event time", True, True)
-MODES = (EVENT, COMMIT, PARTIAL_COMMIT, PARTIAL_EVENT)
+NATIVE_EVENT = replace(EVENT, name="version 10, event time", in_order=True)
+TREE_EVENT = replace(NATIVE_EVENT, name="lsm tree, event time", one_by_one=True)
+TREE_PARTIAL_COMMIT = replace(
+    PARTIAL_COMMIT, name="lsm tree, partial, commit time", in_order=True, one_by_one=True
+)
+TREE_PARTIAL_EVENT = replace(TREE_EVENT, name="lsm tree, partial, event time", partial=True)
+MODES = (
+    EVENT, COMMIT, PARTIAL_COMMIT, PARTIAL_EVENT,
+    NATIVE_EVENT, TREE_EVENT, TREE_PARTIAL_COMMIT, TREE_PARTIAL_EVENT,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -91,7 +106,7 @@ def _newer_wins(mode: Mode, old: State, new: State) -> bool:
         return True
     if new.deleted:
         if old.deleted and old.order is None:
-            return False
+            return mode.in_order
         return new.order is None or new.order >= old.order
     return old.order is None or new.order >= old.order
 
@@ -115,9 +130,8 @@ def _record(number: int, write: Write, mode: Mode) -> State:
     return State(write.order if timed else None, None, number)
 
 
-def fold(mode: Mode, records: Sequence[State]) -> State | None:
-    """Log records merged among themselves, in the order of their places."""
-    state: State | None = None
+def fold(mode: Mode, records: Sequence[State], state: State | None = None) -> State | None:
+    """Log records merged among themselves, or onto a state, in the order of their places."""
     for new in sorted(records, key=lambda record: record.place):
         state = _merged(mode, state, new)
     return state
@@ -140,9 +154,9 @@ def answer(
     kept: State | None = None
     for layer in range(max(layers) + 1):
         log = [_record(n, w, mode) for n, w in enumerate(history) if layers[n] == layer]
-        over = fold(mode, log if kept is None else [*log, kept])
-        if over is not None:
-            base = _onto_base(mode, base, over)
+        log += [] if kept is None else [kept]
+        over = fold(mode, log)
+        base = _onto_base(mode, base, log)
         if keep:
             crossing = [n for n, at in enumerate(layers) if began[n] <= layer < at]
             place = sum(at <= layer for at in began) - 0.5  # behind what was requested before
@@ -161,10 +175,14 @@ def _kept(over: State | None, crossing: Sequence[State], place: float, keep: str
     return None if behind else State(over.order, None, place)
 
 
-def _onto_base(mode: Mode, base: State | None, over: State) -> State | None:
+def _onto_base(mode: Mode, base: State | None, log: Sequence[State]) -> State | None:
     """A base file knows rows only: a delete is forgotten with the row that it deletes."""
-    merged = _merged(mode, base, over)
-    return None if merged.deleted else merged
+    over = fold(mode, log)
+    if mode.one_by_one or over is None:
+        merged = fold(mode, log, base)
+    else:
+        merged = _merged(mode, base, over)
+    return None if merged is None or merged.deleted else merged
 
 
 #: an overwrite of the key's partition: with a row of the key, or without
@@ -179,9 +197,9 @@ def sequential(mode: Mode, history: Sequence[Write], layers: Sequence[int], *, k
     log: list[State] = []
     for number, write in enumerate(history):
         if number and layers[number] > layers[number - 1]:
-            over = fold(mode, log if kept is None else [*log, kept])
-            base = base if over is None else _onto_base(mode, base, over)
-            kept = _kept(over, (), number - 0.5, ENDED) if keeps else None
+            log += [] if kept is None else [kept]
+            base = _onto_base(mode, base, log)
+            kept = _kept(fold(mode, log), (), number - 0.5, ENDED) if keeps else None
             log = []
         if write.kind in ("overwrite", "emptied"):
             row = write.kind == "overwrite"
@@ -189,8 +207,7 @@ def sequential(mode: Mode, history: Sequence[Write], layers: Sequence[int], *, k
             kept, log = None, []
         else:
             log.append(_record(number, write, mode))
-    over = fold(mode, log if kept is None else [*log, kept])
-    base = base if over is None else _onto_base(mode, base, over)
+    base = _onto_base(mode, base, log if kept is None else [*log, kept])
     return None if base is None else base.cells
 
 

@@ -4,7 +4,7 @@ Method: every history of up to three writes of one key, cut in every way by up t
 four by one, is answered by a model of Hudi's rules with and without the compactions. Of those that
 differ the minimal ones must have a name. Real tables that hold all histories at once are written,
 compacted and read by mainstem and must give the model's answers (by Java:
-tests/interop/test_interop_compaction_cases.py).
+tests/interop/test_interop_compaction_cases.py, and of version 10 test_interop_version_10.py).
 """
 
 from __future__ import annotations
@@ -21,14 +21,20 @@ import pytest
 import mainstem
 from mainstem.merge.compaction_cautions import Caution
 from tests.model import compaction_model as model
-from tests.model.compacted_tables import BY_SQL, KINDS, Histories, write_one_after_another
-from tests.model.compaction_model import EVENT, MODES, PARTIAL_EVENT
+from tests.model.compacted_tables import BY_SQL, KINDS, NATIVE_KINDS, Histories, write_one_after_another
+from tests.model.compaction_model import EVENT, MODES, PARTIAL_EVENT, TREE_PARTIAL_EVENT
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "services.md"
 
 # Of three writes for one kind of each mode, but the one with the most histories; Java gets more of them.
-LENGTHS = dict.fromkeys(("event time", "deletes by SQL", "commit time", "ignore defaults, commit time"), 3)
-BY_NAME = pytest.mark.parametrize("kind", [*KINDS, BY_SQL], ids=lambda kind: kind.name)
+LENGTHS = dict.fromkeys(
+    (
+        "event time", "deletes by SQL", "version 10", "lsm tree",
+        "commit time", "ignore defaults, commit time",
+    ),
+    3,
+)  # fmt: skip
+BY_NAME = pytest.mark.parametrize("kind", [*KINDS, *NATIVE_KINDS, BY_SQL], ids=lambda kind: kind.name)
 BY_MODE = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
 
 
@@ -36,7 +42,7 @@ BY_MODE = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
 def cases(mode: model.Mode) -> dict[str | None, int]:
     found: dict[str | None, int] = {}
     # Partial rows by event time have too many histories of four writes; three show every case.
-    four = [] if mode == PARTIAL_EVENT else [(4, 1)]
+    four = [] if mode in (PARTIAL_EVENT, TREE_PARTIAL_EVENT) else [(4, 1)]
     for length, compactions in [(1, 1), (2, 1), (3, 2), *four]:
         for history, layers in model.minimal(mode, length, compactions):
             name = model.case(mode, history, layers)
@@ -47,7 +53,7 @@ def cases(mode: model.Mode) -> dict[str | None, int]:
 
 @BY_MODE
 def test_every_minimal_history_that_a_compaction_changes_has_a_name_and_is_told_to_users(mode, tmp_path):
-    table = next(kind for kind in KINDS if kind.mode == mode).make(tmp_path / "t")
+    table = next(kind for kind in (*KINDS, *NATIVE_KINDS) if kind.mode == mode).make(tmp_path / "t")
     assert set(cases(mode)) == {caution.name for caution in table.cautions}
 
 
@@ -58,7 +64,7 @@ def test_where_no_write_crosses_and_nothing_is_deleted_only_late_partial_rows_ca
         if list(layers) != sorted(layers):
             continue
         differ = any(model.changed(mode, h, layers) for h in itertools.product(rows, repeat=3))
-        assert not differ or mode == PARTIAL_EVENT
+        assert not differ or mode == PARTIAL_EVENT, layers  # not in an LSM tree
 
 
 def test_rows_with_ordering_values_of_their_own_and_no_deletes_never_differ():
@@ -103,7 +109,9 @@ def test_our_reader_and_compaction_give_the_models_answers(tmp_path, kind):
 
 
 @pytest.mark.supports("Services", "compaction: late rows do not bring deleted rows back")
-@pytest.mark.parametrize("kind", [k for k in (*KINDS, BY_SQL) if k.keep], ids=lambda kind: kind.name)
+@pytest.mark.parametrize(
+    "kind", [k for k in (*KINDS, *NATIVE_KINDS, BY_SQL) if k.keep], ids=lambda kind: kind.name
+)
 def test_writes_after_a_compaction_meet_the_deletes_that_it_kept_as_in_the_model(tmp_path, kind):
     histories = Histories(kind, LENGTHS.get(kind.name, 2), late=True)
     table = kind.make(tmp_path / "t")
@@ -189,7 +197,9 @@ def test_where_deletes_have_values_and_no_write_crosses_no_history_of_three_writ
 
 
 @pytest.mark.supports("Services", "log compaction")
-@BY_NAME
+@pytest.mark.parametrize(
+    "kind", [k for k in (*KINDS, *NATIVE_KINDS, BY_SQL) if not k.mode.one_by_one], ids=lambda kind: kind.name
+)
 def test_a_log_compaction_changes_no_history(tmp_path, kind):
     histories = Histories(kind, LENGTHS.get(kind.name, 2))
     table = kind.make(tmp_path / "t")

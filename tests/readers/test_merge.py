@@ -2,7 +2,8 @@
 
 Method: the rules are written down a second time as a plain loop over records (below), and random
 histories of rows and deletes are merged both ways: with and without base file, both orderings,
-ties, unconditional deletes, revivals, partial updates, several ordering fields.
+ties, unconditional deletes, revivals, partial updates, several ordering fields; as in tables of version 9, as
+in those of version 10, and as in LSM trees.
 """
 
 from __future__ import annotations
@@ -57,13 +58,13 @@ def overlaid(winner: Record, loser: Record) -> Record:
     return Record(winner.key, winner.ts, row)
 
 
-def merged_in_log(new: Record, old: Record, event_time: bool, partial: bool) -> Record:
-    """Section 8 of the format rules, log against log."""
+def merged_in_log(new: Record, old: Record, event_time: bool, partial: bool, in_order: bool) -> Record:
+    """Section 8 of the format rules, log against log; ``in_order``: as Java 1.3 does."""
     if not event_time:
         wins = True
     elif new.row is None:
         if old.commit_time_delete:
-            wins = False
+            wins = in_order
         else:
             wins = new.ts is None or not old.ts > new.ts
     else:
@@ -80,11 +81,16 @@ def merged_with_base(log: Record, base: dict, event_time: bool, partial: bool) -
     return (overlaid(winner, loser) if partial else winner).row
 
 
-def by_records(base, history, event_time, partial):
+def by_records(base, history, event_time, partial, in_order=False, one_by_one=False):
     state: dict[str, Record] = {}
+    if one_by_one:
+        state = {row["_hoodie_record_key"]: Record(row["_hoodie_record_key"], row["ts"], row) for row in base}
+        base = []
     for record in history:
         old = state.get(record.key)
-        state[record.key] = record if old is None else merged_in_log(record, old, event_time, partial)
+        state[record.key] = (
+            record if old is None else merged_in_log(record, old, event_time, partial, in_order)
+        )
     out = []
     for row in base:
         log = state.pop(row["_hoodie_record_key"], None)
@@ -151,11 +157,16 @@ def histories(draw):
 
 
 @settings(max_examples=400, deadline=None)
-@given(histories(), st.booleans(), st.booleans(), st.integers(1, 3))
-def test_column_merge_equals_the_rules_applied_record_by_record(case, event_time, partial, batches):
+@given(histories(), st.booleans(), st.booleans(), st.sampled_from([9, 10, "lsm_tree"]), st.integers(1, 3))
+def test_column_merge_equals_the_rules_applied_record_by_record(case, event_time, partial, kind, batches):
     base, blocks = case
-    rules = MergeRules(ordering=("ts",) if event_time else (), partial=IGNORE_DEFAULTS if partial else None)
-    expected = by_records(base, [r for b in blocks for r in b], event_time, partial)
+    in_order, one_by_one = kind != 9, kind == "lsm_tree"
+    rules = MergeRules(
+        ordering=("ts",) if event_time else (), partial=IGNORE_DEFAULTS if partial else None,
+        one_by_one=one_by_one, deletes_in_order=in_order,
+    )  # fmt: skip
+    history = [r for b in blocks for r in b]
+    expected = by_records(base, history, event_time, partial, in_order, one_by_one)
     found = by_columns(base, blocks, rules, batches)
     sort = lambda rows: sorted(map(repr, rows))  # noqa: E731
     assert sort(found) == sort(expected)
@@ -179,6 +190,25 @@ def test_after_an_unconditional_delete_only_the_next_row_counts_not_a_later_dele
     assert [r["a"] for r in by_columns([], [[wipe], [dated], [row]], rules)] == ["back"]
     assert by_columns([], [[dated], [row]], rules) == []
     assert by_columns([], [[wipe], [row], [dated]], rules) == []
+
+
+def test_in_version_10_a_later_delete_with_an_ordering_value_takes_the_place_of_one_without():
+    rules = MergeRules(ordering=("ts",), deletes_in_order=True)
+    wipe, dated = Record("k", None, None), Record("k", 3, None)
+    late, newer = (Record("k", ts, row_of("k", ts, 1, "back", None)) for ts in (1, 3))
+    assert by_columns([], [[wipe], [dated], [late]], rules) == []
+    assert [r["a"] for r in by_columns([], [[wipe], [dated], [newer]], rules)] == ["back"]
+
+
+def test_in_an_lsm_tree_a_delete_without_ordering_value_removes_the_row_of_the_base_file():
+    base, wipe = [row_of("k", 5, 0, "base", None)], Record("k", None, None)
+    back = Record("k", 1, row_of("k", 1, 1, None, 1.0))
+    for partial in (None, IGNORE_DEFAULTS):
+        rules = MergeRules(ordering=("ts",), partial=partial, deletes_in_order=True)
+        (found,) = by_columns(base, [[wipe], [back]], rules)
+        assert found["a"] == "base"
+        (found,) = by_columns(base, [[wipe], [back]], replace(rules, one_by_one=True))
+        assert (found["ts"], found["a"], found["b"]) == (1, None, 1.0)
 
 
 def test_a_row_that_lost_against_a_delete_fills_nothing_later():
@@ -325,3 +355,13 @@ def test_merge_modes_that_need_java_code_are_refused_by_name():
         merge_rules(table)
     rules = merge_rules({"hoodie.table.ordering.fields": "ts", "hoodie.table.version": "9"})
     assert rules == replace(MergeRules(), ordering=("ts",))
+
+
+def test_the_layout_of_a_table_of_version_10_says_how_rows_meet_the_base_file():
+    table = {"hoodie.table.ordering.fields": "ts", "hoodie.table.version": "10"}
+    by_default = MergeRules(("ts",), deletes_in_order=True)
+    layout = "hoodie.table.storage.layout"
+    assert merge_rules(table) == merge_rules({**table, layout: "default"}) == by_default
+    sorted_files = merge_rules({**table, layout: "lsm_tree"})
+    assert sorted_files == replace(by_default, one_by_one=True)
+    assert MergeRules.from_record(sorted_files.record()) == sorted_files

@@ -37,10 +37,12 @@ def registered():
     mainstem.register_merger(SUM.upper(), add_up)
 
 
-def make(tmp_path, strategy=SUM):
+def make(tmp_path, strategy=SUM, layout=None):
+    version = {} if layout is None else {"hoodie.table.storage.layout": layout}
     return mainstem.create_table(
-        tmp_path / "t", SCHEMA, record_key="id", buckets=1,
+        tmp_path / "t", SCHEMA, record_key="id", buckets=1, table_version=9 if layout is None else 10,
         properties={
+            **version,
             "hoodie.mainstem.exclusive": True, "hoodie.mainstem.fsync": False,
             "hoodie.record.merge.mode": "CUSTOM", "hoodie.record.merge.strategy.id": strategy,
         },
@@ -74,6 +76,27 @@ def test_a_registered_function_merges_log_rows_and_then_base_and_log(tmp_path):
     assert traces == ["00", "0123", "0", "123"]
     assert content(table, filter=pc.field("amount") > 6) == {"a": 11, "b": 13}
     assert content(table, mode="read_optimized") == {"a": 11, "b": 1, "c": 1}
+
+
+@pytest.mark.parametrize("layout, trace", [("default", "0(1(2)(3))"), ("lsm_tree", "0(1)(2)(3)")])
+def test_in_an_lsm_tree_the_function_meets_the_base_files_row_first(tmp_path, layout, trace):
+    def traced(older, newer):
+        told = pc.binary_join_element_wise(older["trace"], "(", newer["trace"], ")", "")
+        return newer.set_column(newer.schema.get_field_index("trace"), "trace", told)
+
+    mainstem.register_merger(SUM, traced)
+    table = make(tmp_path, layout=layout)
+    table.upsert(rows(("a", 1), ("b", 1), ("c", 1), trace="0"))
+    table.compact()
+    for number in (1, 2, 3):
+        table.upsert(rows(("a", 1), ("d", 1), trace=str(number)))
+    table.delete(rows(("b", 0)).select(["id"]))
+    traces = table.scan(columns=["id", "trace"]).to_arrow().sort_by("id")
+    assert traces.to_pylist() == [
+        {"id": "a", "trace": trace}, {"id": "c", "trace": "0"}, {"id": "d", "trace": "1(2)(3)"}
+    ]  # fmt: skip
+    table.compact()
+    assert table.scan(columns=["id", "trace"]).to_arrow().sort_by("id") == traces
 
 
 def test_deletes_take_away_what_came_before_and_later_rows_begin_anew(tmp_path):

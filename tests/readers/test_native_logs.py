@@ -3,9 +3,9 @@ blocks, and what cannot be read right is refused by name.
 
 Method: tables that mainstem wrote by chance, with crossed transactions, deletes of both kinds and
 compactions, are turned into tables of version 10 (``native_tables``), wholly or from an instant on. Every
-kind of query is asked before and after. Row groups are small, so that statistics leave some out. Then
-files are damaged in every way, and files of unknown kinds are put in. Tables that Java wrote are read in
-tests/golden_tables.
+kind of query is asked before and after; before, the table is merged by the rules of version 10, too
+(``as_version_10``). Row groups are small, so that statistics leave some out. Then files are damaged in every
+way, and files of unknown kinds are put in. Tables that Java wrote are read in tests/golden_tables.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import random
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ import mainstem
 from mainstem.errors import CorruptTable, Unsupported
 from mainstem.formats.native_log import HEADER_KEY
 from mainstem.limits import LOG_HEADER_COUNT_MAX
+from mainstem.merge import rules
+from mainstem.merge.rules import MergeRules
 from mainstem.storage import paths
 from tests.golden_tables.tables import encoded, encoded_rows, expectations, row_text, unpack
 from tests.readers.native_tables import to_version_10, write_native
@@ -142,6 +145,15 @@ def answers(path: Path) -> dict[str, Any]:
     return said
 
 
+def as_version_10(monkeypatch: pytest.MonkeyPatch, layout: str = "default") -> None:
+    """Every table is merged by the rules of version 10."""
+
+    def by_version(found: MergeRules, properties: Any) -> MergeRules:
+        return replace(found, deletes_in_order=True, one_by_one=layout == "lsm_tree")
+
+    monkeypatch.setattr(rules, "_by_version", by_version)
+
+
 def differing(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     assert before.keys() == after.keys()
     return [query for query in before if before[query] != after[query]]
@@ -153,10 +165,14 @@ def differing(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
 @pytest.mark.supports(LAYOUT, "native log files: rows, deletes, change data (read)")
 @pytest.mark.parametrize("layout", ["default", "lsm_tree"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_query_gives_the_rows_of_the_same_table_with_files_of_blocks(kind, layout, tmp_path):
+def test_every_query_gives_the_rows_of_the_same_table_with_files_of_blocks(
+    kind, layout, tmp_path, monkeypatch
+):
     path = tmp_path / "t"
     written(path, kind, len(kind + layout))
-    before = answers(path)
+    with monkeypatch.context() as patched:
+        as_version_10(patched, layout)
+        before = answers(path)
     assert before["all"] and before["read optimized"]
     to_version_10(path, layout=layout, group_rows=2 if layout == "lsm_tree" else None)
     assert not list(path.rglob(".*.log.*"))
@@ -165,10 +181,12 @@ def test_every_query_gives_the_rows_of_the_same_table_with_files_of_blocks(kind,
 
 @pytest.mark.supports(LAYOUT, "slices with files of blocks and native log files (read)")
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_slice_may_hold_log_files_of_both_kinds(kind, tmp_path):
+def test_a_slice_may_hold_log_files_of_both_kinds(kind, tmp_path, monkeypatch):
     path = tmp_path / "t"
     written(path, kind, 11)
-    before = answers(path)
+    with monkeypatch.context() as patched:
+        as_version_10(patched)
+        before = answers(path)
     commits = sorted(file.name for file in (path / ".hoodie/timeline").glob("*.deltacommit"))
     to_version_10(path, group_rows=2, only_after=commits[-4])
     mixed = [s for s in mainstem.open_table(path).file_slices() if s.latest]

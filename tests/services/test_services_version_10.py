@@ -245,6 +245,27 @@ def test_a_compaction_of_an_lsm_tree_says_which_file_was_not_sorted(
     assert made == sorted(made, key=str.encode)
 
 
+@pytest.mark.disk("a file of blocks is put in")
+def test_a_compaction_of_an_lsm_tree_says_which_log_is_one_of_blocks(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As an older writer leaves one that does not look at the layout."""
+    table = created(tmp_path / "t", 9, buckets=1, partition_by=())
+    for step in (1, 2):
+        table.upsert(rows(random.Random(step), KEYS, step))
+    properties = tmp_path / "t" / ".hoodie/hoodie.properties"
+    text = properties.read_text().replace("hoodie.table.version=9", "hoodie.table.version=10")
+    properties.write_text(text + "hoodie.table.storage.layout=lsm_tree\n")
+    table = mainstem.open_table(tmp_path / "t")
+    before = content(table)
+    with caplog.at_level(logging.WARNING):
+        (done,) = table.compact()
+    assert "is a log file of blocks, which Hudi's readers of such a table" in caplog.text
+    assert content(table) == before
+    made = pq.read_table(Path(table.path) / done.files[0])[KEY].to_pylist()
+    assert made == sorted(made, key=str.encode)
+
+
 def test_an_lsm_tree_has_no_other_order(tmp_path: Path) -> None:
     table = created(tmp_path / "t", 10, "lsm_tree")
     table.upsert(rows(random.Random(1), KEYS, 1))

@@ -22,6 +22,7 @@ from tests.sim.oracle import (
     Mode,
     Row,
     Where,
+    beginning,
     onto_base,
     put_delete,
     put_row,
@@ -361,7 +362,7 @@ class Ledger:
     def _merged(
         self, mode: Mode, base: dict[Where, Row], logs: Iterable[WrittenLog]
     ) -> dict[Where, Row]:
-        entries: dict[Where, Any] = {}
+        entries = beginning(mode, base)
         for written in logs:
             for block in written.blocks:
                 for row in block.rows:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import random
+from dataclasses import replace
 
 import pyarrow.parquet as pq
 
@@ -15,7 +16,9 @@ from mainstem.errors import MainstemError, Unsupported
 from tests.sim import plain_format as plain
 from tests.sim.checkers import is_lost
 from tests.sim.indexed_world import Compacted
+from tests.sim.kept_world import KeptDeletes
 from tests.sim.log_compactor import LogCompactions
+from tests.sim.oracle import Mode
 from tests.sim.resize_world import ResizedServices
 from tests.sim.services_world import Services
 from tests.sim.tables_world import Tables
@@ -34,6 +37,9 @@ class Native(Tables):
     def sorted(self) -> bool:
         """Whether the table is an LSM tree."""
         return random.Random(f"{self.scenario}/{self.seed}/layout").random() < 0.5
+
+    def merging(self, mode: Mode) -> Mode:
+        return replace(super().merging(mode), in_order=True, one_by_one=self.sorted)
 
     def more_properties(self) -> dict[str, str]:
         layout = "lsm_tree" if self.sorted else "default"
@@ -99,6 +105,13 @@ class NativeIndexed(NativeServices, Compacted):
     """``compacted`` on tables of version 10, whose metadata tables have native log files, too."""
 
     scenario = "native-indexed"
+
+
+class NativeKept(Native, KeptDeletes):
+    """``kept`` on tables of version 10: deletes of both kinds, late rows and many compactions."""
+
+    scenario = "native-kept"
+    compacts = True
 
 
 class NativeResizes(NativeServices, ResizedServices):

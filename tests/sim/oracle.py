@@ -38,11 +38,17 @@ class Intent:
 
 @dataclass(frozen=True)
 class Mode:
-    """Merge mode of a table; ``partial`` is ``hoodie.table.partial.update.mode=IGNORE_DEFAULTS``."""
+    """Merge mode of a table; ``partial`` is ``hoodie.table.partial.update.mode=IGNORE_DEFAULTS``.
+
+    ``in_order``: a deletion with an ordering value counts behind one without (table version 10);
+    ``one_by_one``: each record meets what is there, the base file's row first (an LSM tree).
+    """
 
     name: str
     event_time: bool
     partial: bool = False
+    in_order: bool = False
+    one_by_one: bool = False
 
 
 EVENT = Mode("event", event_time=True)
@@ -73,16 +79,24 @@ def put_delete(mode: Mode, entries: dict[Where, Any], where: Where, ordering: in
     old = entries.get(where)
     if mode.event_time and ordering is not None and old is not None:
         before = old.ordering if isinstance(old, Deleted) else old[ORDERING]
-        if before is None or before > ordering:
+        if (not mode.in_order) if before is None else before > ordering:
             return
     entries[where] = Deleted(ordering if mode.event_time else None)
+
+
+def beginning(mode: Mode, base: dict[Where, Row]) -> dict[Where, Any]:
+    """What is there of each key before the first record of a log file."""
+    return dict(base) if mode.one_by_one else {}
 
 
 def onto_base(mode: Mode, base: dict[Where, Row], entries: dict[Where, Any]) -> dict[Where, Row]:
     """Java's final merge: what the log files left of each key, over the row of the base file.
 
-    A deletion that a later log row overtook is forgotten here: that row meets the base row.
+    A deletion that a later log row overtook is forgotten here: that row meets the base row. ``entries`` began
+    as ``beginning`` says.
     """
+    if mode.one_by_one:
+        return {where: entry for where, entry in entries.items() if not isinstance(entry, Deleted)}
     found = dict(base)
     for where, entry in entries.items():
         old = base.get(where)

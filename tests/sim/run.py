@@ -30,6 +30,7 @@ from tests.sim.moved_world import Moved, MovedIndexed, MovedServices
 from tests.sim.native_world import (
     Native,
     NativeIndexed,
+    NativeKept,
     NativeLogs,
     NativeResizes,
     NativeServices,
@@ -75,6 +76,7 @@ SCENARIOS: dict[str, type[Simulation]] = {
     "mixed": Mixed,
     "native": Native,
     "native-indexed": NativeIndexed,
+    "native-kept": NativeKept,
     "native-logs": NativeLogs,
     "native-resizes": NativeResizes,
     "native-services": NativeServices,

@@ -69,7 +69,7 @@ class Tables(Simulation):
     def build(self) -> None:
         rng = self.random
         only_event = self.event_time_only or (self.always_compacting and not self.late_rows)
-        self.mode: Mode = MODES["event" if only_event else rng.choice(self.modes)]
+        self.mode: Mode = self.merging(MODES["event" if only_event else rng.choice(self.modes)])
         self.exclusive = rng.random() < 0.6
         self.compacting = self.late_rows or (
             self.mode.event_time and (self.always_compacting or rng.random() < 0.6)
@@ -101,6 +101,10 @@ class Tables(Simulation):
             if self._ours_compact() and random.Random(f"{self.seed}/compactors").random() < 0.5:
                 self.start("compactor'", self._compactor)
         self._background()
+
+    def merging(self, mode: Mode) -> Mode:
+        """The mode as the scenario's tables have it."""
+        return mode
 
     def _rules(self) -> ServiceRules:
         return ServiceRules(self.disk, self.base, self.mode, self.retention)

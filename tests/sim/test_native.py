@@ -7,10 +7,13 @@ eyes of their own; seeded bugs show that they would notice.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from mainstem.merge import rules
+from mainstem.merge.rules import MergeRules
 from mainstem.readers.rows import sorted_merge
 from mainstem.services import log_merge
 from mainstem.writers import open_logs
@@ -28,7 +31,8 @@ def test_writers_of_version_10_lose_and_double_nothing(scenario: str, seed: int)
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
-    ("scenario", "seed"), [("native-services", 1), ("native-indexed", 2), ("native-logs", 1)]
+    ("scenario", "seed"),
+    [("native-services", 1), ("native-indexed", 2), ("native-kept", 10), ("native-logs", 1)],
 )
 def test_services_of_version_10_lose_and_double_nothing(scenario: str, seed: int) -> None:
     result = simulate(seed, scenario)
@@ -78,14 +82,37 @@ def _deletes_of_a_log_compaction_are_left_out(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(log_merge.LogMerge, "_contents", wrong)
 
 
+def _an_lsm_tree_is_merged_as_other_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    by_version = rules._by_version
+
+    def wrong(*given: Any) -> MergeRules:
+        return replace(by_version(*given), one_by_one=False)
+
+    monkeypatch.setattr(rules, "_by_version", wrong)
+
+
+def _deletes_are_merged_as_in_version_9(monkeypatch: pytest.MonkeyPatch) -> None:
+    by_version = rules._by_version
+
+    def wrong(*given: Any) -> MergeRules:
+        return replace(by_version(*given), deletes_in_order=False)
+
+    monkeypatch.setattr(rules, "_by_version", wrong)
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("bug", "scenario", "first"),  # a seed that found it, tried first
     [
         (_an_lsm_tree_is_compacted_in_any_order, "native-services", 2),
-        (_deletes_of_a_log_compaction_are_left_out, "native-logs", 15),
+        (_deletes_of_a_log_compaction_are_left_out, "native-logs", 21),
+        (_an_lsm_tree_is_merged_as_other_tables, "native-kept", 10),
+        (_deletes_are_merged_as_in_version_9, "native-kept", 18),
     ],
-    ids=["an lsm tree is compacted in any order", "deletes of a log compaction are left out"],
+    ids=[
+        "an lsm tree is compacted in any order", "deletes of a log compaction are left out",
+        "an lsm tree is merged as other tables", "deletes are merged as in version 9",
+    ],
 )
 def test_a_seeded_bug_of_services_is_found(
     monkeypatch: pytest.MonkeyPatch, bug: Any, scenario: str, first: int

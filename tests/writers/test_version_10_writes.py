@@ -199,6 +199,14 @@ def test_partial_rows_name_whether_they_are_deletes_where_the_table_has_it(tmp_p
     assert [(row["name"], row["tags"]) for row in content(table)] == [("new", ["k01"]), ("n1", ["k02"])]
 
 
+def test_an_lsm_tree_gets_no_partial_rows(tmp_path: Path) -> None:
+    created(tmp_path, 10, "lsm_tree", buckets=1).upsert(rows(["k01"], 1))
+    table = mainstem.open_table(tmp_path, {**OPTIONS, "hoodie.mainstem.write.partial.blocks": "true"})
+    with pytest.raises(Unsupported, match="the other columns would be lost"):
+        table.update_columns({"id": ["k01"], "city": ["rome"], "ts": [5], "name": ["new"]})
+    assert len(native_files(tmp_path)) == 1
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_rows_that_wait_are_written_out_where_they_are_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str

@@ -192,7 +192,8 @@ class _Search:
         rules = self.spec.rules
         told = str(merge_mode(self.state.config.raw))
         told += f" by {', '.join(rules.ordering)}" if rules.ordering else ""
-        return told + (f", partial updates {rules.partial}" if rules.partial else "")
+        told += f", partial updates {rules.partial}" if rules.partial else ""
+        return told + (", one record after another onto the base file (lsm_tree)" if rules.one_by_one else "")
 
     def _looked_for(self, partition: str | None, partitions: int, buckets: WantedBuckets | None) -> str:
         where = f"partition {partition!r}" if partition is not None else f"{partitions} partitions"

@@ -28,7 +28,7 @@ from mainstem.layout.buckets import java_string_hash
 from mainstem.limits import MIB
 from mainstem.merge.file_slice import joined, merge_slice, probe
 from mainstem.merge.fold import fold, positions
-from mainstem.merge.log_entries import DataRows, Entry, entry_keys
+from mainstem.merge.log_entries import DataRows, Entry, chosen, entry_keys
 from mainstem.merge.rules import KEY_COLUMN
 from mainstem.readers.rows.base_rows import open_base
 from mainstem.readers.rows.log_rows import Run, entries_of, joinable, live_blocks
@@ -201,18 +201,6 @@ def _class_of(keys: pa.ChunkedArray, classes: int) -> np.ndarray:
     return (mixed.astype(np.uint64) * np.uint64(classes)) >> np.uint64(32)
 
 
-def _chosen(entry: Entry, mask: np.ndarray) -> Entry:
-    if mask.all():
-        return entry
-    wanted = pa.array(mask)
-    if isinstance(entry, DataRows):
-        return replace(entry, table=entry.table.filter(wanted))
-    ordering = tuple(field.filter(wanted) for field in entry.ordering)
-    return replace(
-        entry, keys=entry.keys.filter(wanted), ordering=ordering, unconditional=entry.unconditional[mask]
-    )
-
-
 # -- each emitted row is one stored row -----------------------------------------------------------------
 
 
@@ -229,14 +217,14 @@ def _decided(log: _Log, share: int) -> Iterator[pa.Table]:
         mask = keep[first : first + table.num_rows]
         first += table.num_rows
         yield project_to(table if mask.all() else table.filter(pa.array(mask)), schema)
-    chosen = np.sort(np.concatenate(winners))
+    emitted = np.sort(np.concatenate(winners))
     first = 0
     for piece in log.pieces:
         for entry in log.entries(piece, split):
             count = _length(entry)
-            low, high = np.searchsorted(chosen, (first, first + count))
+            low, high = np.searchsorted(emitted, (first, first + count))
             if isinstance(entry, DataRows) and high > low:
-                yield project_to(entry.table.take(pa.array(chosen[low:high] - first)), schema)
+                yield project_to(entry.table.take(pa.array(emitted[low:high] - first)), schema)
             first += count
 
 
@@ -277,7 +265,7 @@ def _narrow_entries(
             at = first + np.flatnonzero(mask)
             first += len(mask)
             if len(at):
-                entries.append(_chosen(entry, mask))
+                entries.append(chosen(entry, mask))
                 where.append(at)
                 rows += len(at)
         if rows > max(rows_max, 2 * left):
@@ -289,13 +277,19 @@ def _narrow_entries(
 def _folded(
     entries: list[Entry], where: list[np.ndarray], narrow: SliceQuery
 ) -> tuple[list[Entry], list[np.ndarray]]:
-    """Only the winners so far: later entries of a key compete with the winner alone."""
+    """Only the winners so far: later entries of a key compete with the winner alone. Of an LSM tree also the
+    deletes without ordering values, which decide whether the base file's row takes part."""
     found = positions(entries, narrow.spec.rules, narrow.spec.ordering_types)
     wins = np.zeros(len(found.codes), bool)
     wins[fold(found).winner] = True
+    if found.rules.one_by_one:
+        last = np.full(found.key_count, -1, np.int64)
+        resets = np.flatnonzero(found.unconditional)
+        last[found.codes[resets]] = resets
+        wins[last[last >= 0]] = True
     masks = [wins[a:b] for a, b in zip(found.starts[:-1], found.starts[1:], strict=True)]
     kept = [(e, w, m) for e, w, m in zip(entries, where, masks, strict=True) if m.any()]
-    return [_chosen(e, m) for e, _, m in kept], [w[m] for _, w, m in kept]
+    return [chosen(e, m) for e, _, m in kept], [w[m] for _, w, m in kept]
 
 
 def _numbered(storage: Storage, narrow: SliceQuery, number: int, classes: int) -> Iterator[pa.Table]:
@@ -326,7 +320,7 @@ def _by_class(log: _Log, share: int, classes: int) -> Iterator[pa.Table]:
     split, spec = log.split, log.split.spec
     for number in range(classes):
         entries = [
-            entry if classes == 1 else _chosen(entry, _class_of(entry_keys(entry), classes) == number)
+            entry if classes == 1 else chosen(entry, _class_of(entry_keys(entry), classes) == number)
             for piece in log.pieces
             for entry in log.entries(piece, split)
         ]

@@ -106,5 +106,6 @@ def how_read(spec: ReadSpec, column: str) -> str:
         None if at < 0 else str(spec.schema.field(at).type), rules.ordering, rules.partial, rules.unavailable,
         rules.defaults.get(column), rules.delete_field, rules.delete_marker, rules.merger,
         None if known is None else known.id,
+        *(("in order",) if rules.deletes_in_order else ()), *(("one by one",) if rules.one_by_one else ()),
     )  # fmt: skip
     return hashlib.sha256(repr(told).encode()).hexdigest()
