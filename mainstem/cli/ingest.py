@@ -30,6 +30,10 @@ def add_ingest_command(add: Callable[[str, Callable[..., None], str], argparse.A
     sub.add_argument(
         "--files", metavar="PATTERN", help="instead: files, 'DIR/*.json' (.csv, .parquet), each once"
     )
+    sub.add_argument(
+        "--postgres", metavar="DSN", help="instead: a PostgreSQL server, 'host=... dbname=...' or postgresql://..."
+    )
+    sub.add_argument("--table", metavar="SCHEMA.NAME", help="the table whose snapshot and changes are read there")
     sub.add_argument("--group", help="the consumer group (default: one for this topic and table)")
     sub.add_argument("--source", metavar="NAME", help="the stream's name in the table (default: the topic)")
     sub.add_argument(
@@ -91,7 +95,7 @@ def _ingest(options: argparse.Namespace, out: TextIO) -> None:
     with _ended_by_signals() as stopped:
         ingest(
             options.path, kafka=options.kafka, topic=options.topic, files=options.files,
-            format=options.format, registry=options.registry, group=options.group, source=options.source,
+            postgres=options.postgres, table=options.table, format=options.format, registry=options.registry, group=options.group, source=options.source,
             start=options.start, every_s=options.every,
             rows=options.rows, bytes=options.bytes, on_error=options.on_error,
             dead_letters=options.dead_letters, on_lost=options.on_lost,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -72,6 +72,7 @@ class TargetTable:
         of_store, _ = split({str(k): str(v) for k, v in self._properties.items()})
         self._location = location_of(path, options=of_store)
         self._table: Table | None = None
+        self._suggested = False
 
     @property
     def base(self) -> str:
@@ -86,7 +87,8 @@ class TargetTable:
         if self._table is None and there:
             table = open_table(self._path, self._properties)
             raw = table.config
-            self._check("record key", self._new.record_key, raw.record_key)
+            if not self._suggested:
+                self._check("record key", self._new.record_key, raw.record_key)
             self._check("ordering", self._new.ordering, raw.ordering)
             fields = [name.partition(":")[0] for name in raw.partition_fields]
             self._check("partitions", self._new.partition_by, fields)
@@ -113,6 +115,22 @@ class TargetTable:
         """The columns of the record key."""
         table = self.table
         return tuple(self._new.record_key if table is None else table.config.record_key)
+
+    def suggest_key(self, columns: Sequence[str]) -> None:
+        """The record key of a table that is to be made, if nobody said it."""
+        if not self._new.record_key:
+            self._new = replace(self._new, record_key=tuple(columns))
+            self._suggested = True
+
+    @property
+    def placing(self) -> tuple[str, ...]:
+        """The columns that say which row a row is, and in which partition it lies."""
+        table = self.table
+        if table is None:
+            fields = tuple(name.partition(":")[0] for name in self._new.partition_by)
+        else:
+            fields = tuple(name.partition(":")[0] for name in table.config.partition_fields)
+        return tuple(dict.fromkeys((*self.key_columns, *fields)))
 
     @property
     def needed(self) -> tuple[str, ...]:
