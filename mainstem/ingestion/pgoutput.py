@@ -1,8 +1,8 @@
 """PostgreSQL's logical replication messages (plugin ``pgoutput``, protocol version 1) as columns.
 
-A transaction comes whole, after its commit: Begin, then for each change Insert, Update or Delete, then Commit.
-Before the first change of a table, and whenever its columns changed, a Relation says what they are. Changes
-of one relation are read together: a step for each column over all of them, none for each value.
+A transaction comes whole, after its commit: Begin, then for each change Insert, Update or Delete, then
+Commit. Before the first change of a table, and whenever its columns changed, a Relation says what they are.
+Changes of one relation are read together: a step for each column over all of them, none for each value.
 
   Begin     B  LSN of the commit's record (int64), microseconds since 2000 (int64), transaction (int32)
   Relation  R  id (int32), schema, name, replica identity (d n f i), columns (int16) of
@@ -226,7 +226,9 @@ def _texts(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray, valid: np.
     total = int(offsets[-1])
     if total > _SHORT * max(len(starts), 1):  # an index for each byte would be eight times as large
         view = memoryview(data)
-        text: Any = b"".join([view[s : s + n] for s, n in zip(starts.tolist(), lengths.tolist(), strict=True)])
+        text: Any = b"".join(
+            [view[s : s + n] for s, n in zip(starts.tolist(), lengths.tolist(), strict=True)]
+        )
     else:
         text = data[np.repeat(starts - offsets[:-1], lengths) + np.arange(total)]
     bits = np.packbits(valid, bitorder="little")

@@ -1,9 +1,10 @@
-"""Changes of a PostgreSQL table as rows: inserts and updates write the new row, deletes and changed keys mark the
-old one as deleted.
+"""Changes of a PostgreSQL table as rows: inserts and updates write the new row, deletes and changed keys mark
+the old one as deleted.
 
-Rows get the columns of Hudi's ``PostgresDebeziumSource`` (``debezium.py``), with one difference: ``_event_lsn`` is
-where the transaction commits, not where it wrote the change. A transaction that wrote before the first snapshot
-was taken and committed after it changes rows of that snapshot, and so must be above it; Debezium's is below.
+Rows get the columns of Hudi's ``PostgresDebeziumSource`` (``debezium.py``), with one difference:
+``_event_lsn`` is where the transaction commits, not where it wrote the change. A transaction that wrote
+before the first snapshot was taken and committed after it changes rows of that snapshot, and so must be above
+it; Debezium's is below.
 """
 
 from __future__ import annotations
@@ -37,7 +38,11 @@ def snapshot_rows(texts: pa.Table, schema: pa.Schema, lsn: int, time_us: int) ->
             chunks = texts.column(at).chunks
             made = [typed(chunk, field.type, field.name) for chunk in chunks]
             columns.append(pa.chunked_array(made, field.type))
-    columns += [pa.array(["r"] * count), pa.array(np.full(count, time_us // 1000)), pa.array(np.full(count, lsn))]
+    columns += [
+        pa.array(["r"] * count),
+        pa.array(np.full(count, time_us // 1000)),
+        pa.array(np.full(count, lsn)),
+    ]
     return pa.table(columns, schema=schema)
 
 
@@ -49,8 +54,8 @@ def change_rows(
     lsns: np.ndarray,
     times_us: np.ndarray,
 ) -> pa.Table:
-    """Rows of changes, in order. ``placing``: columns that say which row it is and where it lies: if an update
-    changes one of them, the row before is deleted. ``lsns``, ``times_us``: of each change's commit."""
+    """Rows of changes, in order. ``placing``: columns that say which row it is and where it lies: if an
+    update changes one of them, the row before is deleted. ``lsns``, ``times_us``: of each change's commit."""
     numbers = {name: at for at, name in enumerate(relation.names)}
     after, before = [v.text for v in changes.after], [v.text for v in changes.before]
     order_of = np.full(len(changes.kinds), -1, np.int64)
@@ -85,19 +90,27 @@ def change_rows(
         if len(deletes):
             texts = pa.concat_arrays([texts, before[at].take(pa.array(deletes))]).take(pa.array(order))
         columns.append(typed(texts, field.type, field.name))
-    columns += [pa.array(operations, pa.string()), pa.array(times_us[at_of_change] // 1000), pa.array(lsns[at_of_change])]
+    columns += [
+        pa.array(operations, pa.string()),
+        pa.array(times_us[at_of_change] // 1000),
+        pa.array(lsns[at_of_change]),
+    ]
     return pa.table(columns, schema=schema)
 
 
 def _kept(changes: Changes, relation: Relation, at: int, olds: np.ndarray, picks: pa.Array) -> pa.Array:
-    """A column in which updates left values as they were: they are in the row before, if it was sent whole."""
+    """A column in which updates left values as they were: they are in the row before, if it was sent
+    whole."""
     values = changes.after[at]
     of = olds[values.unchanged]
-    if (of < 0).any() or not changes.whole[of].all() or changes.before[at].unchanged[of].any():
+    known = (of >= 0).all() and changes.whole[of].all() and not changes.before[at].unchanged[of].any()
+    if not known:
         raise Invalid(
-            f"an update of {relation.schema}.{relation.name} left column {relation.columns[at].name!r} as it was, and"
+            f"an update of {relation.schema}.{relation.name} left column {relation.columns[at].name!r}"
+            " as it was, and"
             " PostgreSQL does not send such long values (TOAST) unless it is told to: run ALTER TABLE"
-            f' "{relation.schema}"."{relation.name}" REPLICA IDENTITY FULL before rows are updated. Nothing of this'
+            f' "{relation.schema}"."{relation.name}" REPLICA IDENTITY FULL before rows are updated.'
+            ' Nothing of this'
             " batch was committed; this change is in the log already, so ingest into a new table"
         )
     return pc.if_else(pa.array(values.unchanged), changes.before[at].text.take(picks), values.text)
@@ -109,8 +122,10 @@ def check_identity(relation: Relation, placing: Sequence[str]) -> None:
     lacking = [name for name in placing if name not in known]
     if lacking:
         raise Invalid(
-            f"{relation.schema}.{relation.name}: deletes and changed keys do not tell {', '.join(lacking)}, of which"
-            f" keys and partitions of the table are made; its replica identity holds {', '.join(known) or 'nothing'}."
+            f"{relation.schema}.{relation.name}: deletes and changed keys do not tell"
+            f" {', '.join(lacking)}, of which"
+            " keys and partitions of the table are made; its replica identity holds"
+            f" {', '.join(known) or 'nothing'}."
             f' Run ALTER TABLE "{relation.schema}"."{relation.name}" REPLICA IDENTITY FULL, or choose others'
             " (--record-key, --partition-by)"
         )
@@ -121,9 +136,8 @@ def check_columns(relation: Relation, known: pa.Schema, added: Sequence[str], *,
     missing = [name for name in known.names if name not in relation.names and name not in added]
     if missing and not fill:
         raise Invalid(
-            f"{relation.schema}.{relation.name} lacks {', '.join(missing)}, which the table has: dropped or renamed"
+            f"{relation.schema}.{relation.name} lacks {', '.join(missing)}, which the table has: dropped"
+            " or renamed"
             " since. Nothing of this batch was committed. If new rows shall have nulls there:"
             " -o hoodie.write.set.null.for.missing.columns=true"
         )
-
-

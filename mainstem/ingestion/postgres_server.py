@@ -75,7 +75,9 @@ def told() -> Iterator[None]:
     except (psycopg.OperationalError, psycopg.InterfaceError) as error:
         if (error.sqlstate or "") in ("55000", "42501", "53400"):  # needs another state, right, or setting
             raise Invalid(f"PostgreSQL refuses: {_line(error)}") from error
-        raise Unavailable(f"PostgreSQL does not answer: {_line(error)}; check its address, try again") from error
+        raise Unavailable(
+            f"PostgreSQL does not answer: {_line(error)}; check its address, try again"
+        ) from error
     except psycopg.Error as error:
         raise Invalid(f"PostgreSQL refuses: {_line(error)}") from error
 
@@ -85,8 +87,8 @@ def _line(error: BaseException) -> str:
 
 
 def connect(dsn: str, *, log: bool = False, name: str = "") -> Any:
-    """A connection that commits each statement; ``log``: one that speaks the protocol of replication; ``name``: as
-    which the server lists it."""
+    """A connection that commits each statement; ``log``: one that speaks the protocol of replication;
+    ``name``: as which the server lists it."""
     psycopg = client()
     with told():
         try:
@@ -123,7 +125,8 @@ class SourceTable:
 
 @dataclass(frozen=True)
 class Slot:
-    """A replication slot; ``confirmed``: changes that were committed before it are gone; ``lost``: all are."""
+    """A replication slot; ``confirmed``: changes that were committed before it are gone; ``lost``: all
+    are."""
 
     name: str
     plugin: str
@@ -162,10 +165,13 @@ class PostgresServer:
             raise Unsupported(f"PostgreSQL {version // 10_000}: expected 13 or newer")
         ((level,),) = self.ask("SHOW wal_level")
         if level != "logical":
-            raise Invalid(f"wal_level={level}: run ALTER SYSTEM SET wal_level = logical, and restart PostgreSQL")
+            raise Invalid(
+                f"wal_level={level}: run ALTER SYSTEM SET wal_level = logical, and restart PostgreSQL"
+            )
         found = self.ask(
             "SELECT c.oid::int8, c.relreplident::text, c.relkind::text, c.relpersistence::text"
-            " FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s",
+            " FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND"
+            " c.relname = %s",
             schema, table,
         )  # fmt: skip
         if not found or found[0][2] not in ("r", "p") or found[0][3] != "p":
@@ -181,7 +187,8 @@ class PostgresServer:
         primary = tuple(name for name, is_primary, _, _ in keys if is_primary)
         if any(is_primary and not immediate for _, is_primary, _, immediate in keys):
             raise Unsupported(
-                f"{schema}.{table}: its primary key is DEFERRABLE, so that two rows may exchange their keys, which"
+                f"{schema}.{table}: its primary key is DEFERRABLE, so that two rows may exchange their"
+                " keys, which"
                 " changes one by one cannot tell; make it NOT DEFERRABLE"
             )
         inside = {n for n, p, r, _ in keys if (p if identity == "d" else r and identity == "i")}
@@ -237,14 +244,17 @@ class PostgresServer:
     def check_published(self, publication: str, table: SourceTable) -> None:
         """Raises ``Invalid`` unless all changes of this very table are published."""
         found = self.ask(
-            "SELECT p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate AND p.pubviaroot FROM pg_publication p"
+            "SELECT p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate AND p.pubviaroot FROM"
+            " pg_publication p"
             " JOIN pg_publication_rel r ON r.prpubid = p.oid WHERE p.pubname = %s AND r.prrelid = %s",
             publication, table.relation.oid,
         )  # fmt: skip
         if not found or not found[0][0]:
             raise Invalid(
-                f"publication {publication} does not tell all changes of {table.sql_name}: the table was dropped and"
-                " created again, or the publication changed, and what happened meanwhile is not in the log. Nothing"
+                f"publication {publication} does not tell all changes of {table.sql_name}: the table was"
+                " dropped and"
+                " created again, or the publication changed, and what happened meanwhile is not in the"
+                " log. Nothing"
                 " was read. Drop the publication, and ingest into a new table"
             )
 
@@ -253,7 +263,8 @@ class PostgresServer:
         found = self.ask(
             "SELECT slot_name::text, plugin::text, database::text, confirmed_flush_lsn::text,"
             " coalesce(wal_status = 'lost', false),"
-            " EXISTS (SELECT 1 FROM pg_stat_activity WHERE application_name = slot_name) FROM pg_replication_slots"
+            " EXISTS (SELECT 1 FROM pg_stat_activity WHERE application_name = slot_name) FROM"
+            " pg_replication_slots"
             " WHERE slot_type = 'logical' AND starts_with(slot_name, %s) ORDER BY slot_name",
             prefix,
         )
@@ -321,7 +332,8 @@ def table_is_parent(connection: Any, table: SourceTable) -> bool:
 
 
 class WalStream:
-    """The log's changes of a publication, from ``position`` on: transactions whole, in the order of their commits."""
+    """The log's changes of a publication, from ``position`` on: transactions whole, in the order of their
+    commits."""
 
     def __init__(self, dsn: str, slot: str, publication: str, position: int) -> None:
         self._psycopg = client()

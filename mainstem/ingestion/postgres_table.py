@@ -2,18 +2,18 @@
 
   first     publication -> slot, which begins at an LSN and exports a snapshot of the table as it was there
             -> one commit: the snapshot's rows, and "read up to this LSN, of this slot"
-  stream    ask the table where it stands -> the slot's changes from there -> collect whole transactions until a
-            second has passed since the first one, or there is enough of them
+  stream    ask the table where it stands -> the slot's changes from there -> collect whole
+            transactions until a second has passed since the first one, or there is enough of them
   commit    one transaction of the table: the rows, guarded by where it stood and now stands
             (``writers/stream_positions``) -> the slot may forget what is before
 
 The slot forgets only what is in the table: a process that dies is continued by any other from where the table
 stands. Whatever goes wrong in between, the answer is the same: forget what was read, connect again, ask the
-table where it stands. A slot belongs to the snapshot that it was made with, and the table names it: of two processes
-that begin at once the one that commits first has its slot named, the other's is dropped.
+table where it stands. A slot belongs to the snapshot that it was made with, and the table names it: of two
+processes that begin at once the one that commits first has its slot named, the other's is dropped.
 
-A transaction that is larger than a commit may be is written while it comes, in a commit of its own: the Begin of
-a decoded transaction says already where it commits, and so the commit's guard.
+A transaction that is larger than a commit may be is written while it comes, in a commit of its own: the Begin
+of a decoded transaction says already where it commits, and so the commit's guard.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ _WAIT_S = 0.05
 _PAUSE_S = (0.2, 10.0)
 # The catalog is asked so often whether the table is still the same.
 _LOOK_S = 5.0
-# A log that tells nothing of this table is passed over in steps of so many bytes, so that the server can forget it.
+# A log that tells nothing of this table is passed over in steps of so many bytes, so that the server can
+# forget it.
 _PASS_BYTES, _PASS_S = 16 << 20, 30.0
 # A row of a snapshot has at most so many bytes.
 _ROW_BYTES = 32 << 20
@@ -139,8 +140,8 @@ class PostgresIngester:
     # -- the loop --------------------------------------------------------------------------------
 
     def run(self, stopping: Callable[[], bool] = lambda: False, *, once: bool = False) -> int:
-        """Until ``stopping()``, or ``once`` until all that is committed there now is in the table; returns the
-        rows.
+        """Until ``stopping()``, or ``once`` until all that is committed there now is in the table; returns
+        the rows.
 
         Raises ``Invalid`` and ``Unsupported`` for what only a person can decide.
         """
@@ -210,14 +211,16 @@ class PostgresIngester:
         table = self._target.table
         if table is not None and merge_rules(table.config.raw).delete_field != OPERATION:
             raise Invalid(
-                f"the table does not know deletes by column {OPERATION}, as one that is made by this does; ingest"
+                f"the table does not know deletes by column {OPERATION}, as one that is made by this"
+                " does; ingest"
                 " into a new table",
                 table=self._target.base,
             )
 
     def _of(self, table: SourceTable, slot: str) -> dict[str, str]:
         return {
-            "system": table.system, "database": table.database, "table": str(table.relation.oid), "slot": slot,
+            "system": table.system, "database": table.database, "table": str(table.relation.oid),
+            "slot": slot,
         }  # fmt: skip
 
     def _stand(self, server: PostgresServer, table: SourceTable) -> str:
@@ -230,12 +233,14 @@ class PostgresIngester:
         for what in ("system", "database", "table"):
             if found.about.get(what) != wanted[what]:
                 raise Invalid(
-                    f"the table holds positions of {self._source!r} in another {what} ({found.about.get(what)!r}, this"
-                    f" one is {wanted[what]!r}): another server, or the table was dropped and created again. Name"
+                    f"the table holds positions of {self._source!r} in another {what}"
+                    f" ({found.about.get(what)!r}, this"
+                    f" one is {wanted[what]!r}): another server, or the table was dropped and created"
+                    " again. Name"
                     " this stream otherwise (--source), and ingest into a new table",
                     table=self._target.base,
                 )
-        self._publication = slot[: -SLOT_END]  # of the table's path when it was made
+        self._publication = slot[:-SLOT_END]  # of the table's path when it was made
         server.check_published(self._publication, table)
         here = lsn_text(self._position)
         kept = {one.name: one for one in server.slots("mainstem_")}
@@ -246,11 +251,13 @@ class PostgresIngester:
             if mine is not None and not mine.lost:
                 gone = f"begins at {lsn_text(mine.confirmed)} by now"
             raise Invalid(
-                f"the table stands at {here}, and the server's slot {slot} {gone}. {anew}", table=self._target.base
+                f"the table stands at {here}, and the server's slot {slot} {gone}. {anew}",
+                table=self._target.base,
             )
         if server.log_end() < self._position:
             raise Invalid(
-                f"the table stands at {here}, and the server's log ends at {lsn_text(server.log_end())}: the server was"
+                f"the table stands at {here}, and the server's log ends at {lsn_text(server.log_end())}:"
+                " the server was"
                 f" restored to an earlier state. {anew}",
                 table=self._target.base,
             )
@@ -264,7 +271,8 @@ class PostgresIngester:
         now = server.table(self._table)
         if now.relation.oid != table.relation.oid:
             raise Invalid(
-                f"{self._table} was dropped and created again; ingest it into a new table", table=self._target.base
+                f"{self._table} was dropped and created again; ingest it into a new table",
+                table=self._target.base,
             )
         server.check_published(self._publication, now)
 
@@ -330,7 +338,8 @@ class PostgresIngester:
                 self._have(pgoutput.parse_relation(message))
             elif kind == pgoutput.TRUNCATE and not self._skipped:
                 raise Invalid(
-                    f"{self._table} was truncated (at {lsn_text(self._lsn)}), which is not applied; nothing of that"
+                    f"{self._table} was truncated (at {lsn_text(self._lsn)}), which is not applied;"
+                    " nothing of that"
                     " transaction was committed. Ingest into a new table",
                     table=self._target.base,
                 )
@@ -438,8 +447,8 @@ class PostgresIngester:
         self._commits += 1
         behind = 0 if self._stream is None else max(0, self._stream.received - self._position)
         progress = IngestProgress(
-            self._source, outcome.instant or "", outcome.completion_time, rows, size, 0, self._rows, self._commits,
-            time.monotonic() - began, {WAL: self._position}, {WAL: behind},
+            self._source, outcome.instant or "", outcome.completion_time, rows, size, 0, self._rows,
+            self._commits, time.monotonic() - began, {WAL: self._position}, {WAL: behind},
         )  # fmt: skip
         _log.info("%s", progress.describe())
         self._on_progress(progress)
@@ -468,7 +477,8 @@ class _Blocks(io.RawIOBase):
 
 
 def _csv(blocks: Iterator[bytes], names: list[str]) -> Iterator[pa.Table]:
-    """Rows of CSV as PostgreSQL writes it (a null is nothing, an empty text is quoted), all values as text."""
+    """Rows of CSV as PostgreSQL writes it (a null is nothing, an empty text is quoted), all values as
+    text."""
     first = next(blocks, None)
     if first is None:
         return
@@ -484,7 +494,9 @@ def _csv(blocks: Iterator[bytes], names: list[str]) -> Iterator[pa.Table]:
                 pa.Table.from_batches([batch])
                 for batch in pv.open_csv(
                     opened,
-                    read_options=pv.ReadOptions(block_size=_ROW_BYTES, column_names=places, use_threads=False),
+                    read_options=pv.ReadOptions(
+                        block_size=_ROW_BYTES, column_names=places, use_threads=False
+                    ),
                     parse_options=pv.ParseOptions(newlines_in_values=True),
                     convert_options=pv.ConvertOptions(
                         column_types=dict.fromkeys(places, pa.string()), null_values=[""],
@@ -493,4 +505,6 @@ def _csv(blocks: Iterator[bytes], names: list[str]) -> Iterator[pa.Table]:
                 )
             )  # fmt: skip
         except pa.ArrowInvalid as error:
-            raise Invalid(f"the snapshot does not parse: {error}; a row may have {_ROW_BYTES >> 20} MB") from error
+            raise Invalid(
+                f"the snapshot does not parse: {error}; a row may have {_ROW_BYTES >> 20} MB"
+            ) from error

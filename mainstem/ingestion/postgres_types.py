@@ -1,9 +1,10 @@
 """PostgreSQL's types as columns: which Arrow type each of them becomes, and its values from their text.
 
 The text is that of ``DateStyle=ISO``, ``TimeZone=UTC``, ``bytea_output=hex``, as the session is told. A type
-without a like among the table's becomes text, which loses nothing: ``json``, ``uuid``, ``time``, ``interval``,
-ranges, enums, composite types, and ``numeric`` without a precision. What the table's type cannot hold (NaN,
-infinity, years before 1 or after 9999, arrays of several dimensions) is refused with its column and value.
+without a like among the table's becomes text, which loses nothing: ``json``, ``uuid``, ``time``,
+``interval``, ranges, enums, composite types, and ``numeric`` without a precision. What the table's type
+cannot hold (NaN among decimals, infinity among times, years before 1 or after 9999, arrays of several
+dimensions) is refused with its column and value.
 """
 
 from __future__ import annotations
@@ -94,7 +95,9 @@ def _binary(texts: pa.Array) -> pa.Array:
     """``\\x`` and two digits for each byte."""
     if not pc.all(pc.starts_with(texts, "\\x")).as_py() and texts.null_count < len(texts):
         raise ValueError("expected \\x and digits")
-    return pa.array([None if text is None else bytes.fromhex(text[2:]) for text in texts.to_pylist()], pa.binary())
+    return pa.array(
+        [None if text is None else bytes.fromhex(text[2:]) for text in texts.to_pylist()], pa.binary()
+    )
 
 
 def _arrays(texts: pa.Array, wanted: pa.DataType) -> pa.Array:

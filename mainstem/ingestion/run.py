@@ -1,4 +1,6 @@
-"""``mainstem.ingest``: one call that brings a Kafka topic, a folder's files, or a table of PostgreSQL into a table."""
+"""``mainstem.ingest``: one call that brings a Kafka topic, a folder's files, or a table of PostgreSQL into a
+table.
+"""
 
 from __future__ import annotations
 
@@ -71,10 +73,10 @@ def ingest(
     """Bring a stream into the table at ``path``, each record exactly once; returns the number of rows.
 
     ``kafka``: bootstrap servers, and ``topic``; or ``files``: a folder and a pattern; or ``postgres``: a
-    connection string, and ``table``, whose snapshot and changes come by logical decoding. Any number of processes
-    may do this at once, for one topic in one ``group``. How far the stream is stands in the table's commits,
-    so a process that dies is continued by any other. It runs until ``stopping()``; with ``once`` until all
-    that is there now is in the table.
+    connection string, and ``table``, whose snapshot and changes come by logical decoding. Any number of
+    processes may do this at once, for one topic in one ``group``. How far the stream is stands in the table's
+    commits, so a process that dies is continued by any other. It runs until ``stopping()``; with ``once``
+    until all that is there now is in the table.
 
     ``every_s``: seconds from reading a record to the commit with it; ``rows`` and ``bytes`` of values are
     committed at once at most, which bounds memory. ``source``: the stream's name in the table (the topic's,
@@ -90,8 +92,8 @@ def ingest(
     brokers is met by another try, with ``once`` ten times in a row. A catalog that is away ends nothing,
     unless ``hoodie.datasource.hive_sync.ignore_exceptions=false`` asks for it: the next commit synchronises.
     """
-    given = sum(one is not None for one in (kafka, files, postgres))
-    if given != 1 or (kafka is None) != (topic is None) or (postgres is None) != (table is None):
+    origins = sum(one is not None for one in (kafka, files, postgres))
+    if origins != 1 or (kafka is None) != (topic is None) or (postgres is None) != (table is None):
         raise Invalid(
             "where does the stream come from? Give kafka and topic (--kafka, --topic), or files (--files), or"
             " postgres and table (--postgres, --table)"

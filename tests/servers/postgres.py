@@ -1,8 +1,8 @@
 """A real PostgreSQL server for tests, in a folder of its own, with the log that logical decoding needs.
 
 ``with PostgresDatabase() as server`` starts it on a free port of loopback; ``server.dsn`` is its connection
-string. It can be killed and started again on the same data and port. PostgreSQL does not run as root: there it
-runs as the user ``postgres`` that the system's package makes.
+string. It can be killed and started again on the same data and port. PostgreSQL does not run as root: there
+it runs as the user ``postgres`` that the system's package makes.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -81,8 +82,8 @@ class PostgresDatabase:
             os.chown(self.folder, user.pw_uid, user.pw_gid)
             self._as = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
         made = subprocess.run(
-            [f"{programs()}/initdb", "-D", f"{self.folder}/data", "-U", "postgres", "-A", "trust", "-E", "UTF8",
-             "--locale=C", "--no-sync"],
+            [f"{programs()}/initdb", "-D", f"{self.folder}/data", "-U", "postgres", "-A", "trust",
+             "-E", "UTF8", "--locale=C", "--no-sync"],
             capture_output=True, text=True, timeout=_START_S, cwd=self.folder, **self._as,
         )  # fmt: skip
         if made.returncode:
@@ -112,7 +113,9 @@ class PostgresDatabase:
                 return
             except psycopg.OperationalError as error:
                 if self._process.poll() is not None or time.monotonic() > until:
-                    raise RuntimeError(f"PostgreSQL did not start; its log ends:\n{self.log()[-3000:]}") from error
+                    raise RuntimeError(
+                        f"PostgreSQL did not start; its log ends:\n{self.log()[-3000:]}"
+                    ) from error
                 time.sleep(0.05)
 
     def kill(self) -> None:
@@ -120,10 +123,8 @@ class PostgresDatabase:
         if self._process is not None:
             pids = _children(self._process.pid)
             for pid in (self._process.pid, *pids):
-                try:
+                with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
             self._process.wait()
             self._process = None
             (self.folder / "data/postmaster.pid").unlink(missing_ok=True)
