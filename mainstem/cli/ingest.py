@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def add_ingest_command(add: Callable[[str, Callable[..., None], str], argparse.ArgumentParser]) -> None:
     """``add`` makes a subcommand with PATH and the common options."""
-    sub = add("ingest", _ingest, "bring a Kafka topic, files or a PostgreSQL table into a table, exactly once")
+    sub = add("ingest", _ingest, "bring Kafka topics, files or PostgreSQL tables into a table, exactly once")
     sub.add_argument("--kafka", metavar="SERVERS", help="bootstrap servers, host:port,...")
     sub.add_argument("--topic", help="the topic to read")
     sub.add_argument(

@@ -116,6 +116,8 @@ class SourceTable:
     primary_key: tuple[str, ...]
     system: str
     database: str
+    #: columns whose values may be stored apart (TOAST), and then are not sent unless they change
+    long: tuple[str, ...] = ()
 
     @property
     def sql_name(self) -> str:
@@ -169,38 +171,38 @@ class PostgresServer:
                 f"wal_level={level}: run ALTER SYSTEM SET wal_level = logical, and restart PostgreSQL"
             )
         found = self.ask(
-            "SELECT c.oid::int8, c.relreplident::text, c.relkind::text, c.relpersistence::text"
-            " FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND"
-            " c.relname = %s",
+            "SELECT c.oid::int8, c.relreplident::text, c.relkind::text, c.relpersistence::text FROM pg_class"
+            " c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s",
             schema, table,
         )  # fmt: skip
         if not found or found[0][2] not in ("r", "p") or found[0][3] != "p":
             raise Invalid(f"there is no table {schema}.{table} whose changes are logged; name one (--table)")
         oid, identity = found[0][:2]
         keys = self.ask(
-            "SELECT a.attname, i.indisprimary, i.indisreplident, i.indimmediate FROM pg_index i"
-            " CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k(number, place)"
-            " JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number"
-            " WHERE i.indrelid = %s AND (i.indisprimary OR i.indisreplident) AND k.place <= i.indnkeyatts"
+            "SELECT a.attname, i.indisprimary, i.indisreplident, i.indimmediate FROM pg_index i CROSS JOIN"
+            " LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k(number, place) JOIN pg_attribute a ON"
+            " a.attrelid = i.indrelid AND a.attnum = k.number WHERE i.indrelid = %s AND (i.indisprimary OR"
+            " i.indisreplident) AND k.place <= i.indnkeyatts"
             " ORDER BY i.indexrelid, k.place", oid,
         )  # fmt: skip
         primary = tuple(name for name, is_primary, _, _ in keys if is_primary)
         if any(is_primary and not immediate for _, is_primary, _, immediate in keys):
             raise Unsupported(
-                f"{schema}.{table}: its primary key is DEFERRABLE, so that two rows may exchange their"
-                " keys, which"
-                " changes one by one cannot tell; make it NOT DEFERRABLE"
+                f"{schema}.{table}: its primary key is DEFERRABLE, so that two rows may exchange their keys,"
+                " which changes one by one cannot tell; make it NOT DEFERRABLE"
             )
         inside = {n for n, p, r, _ in keys if (p if identity == "d" else r and identity == "i")}
         columns = self.ask(
-            "SELECT attname, atttypid::int8, atttypmod FROM pg_attribute WHERE attrelid = %s AND attnum > 0"
+            "SELECT attname, atttypid::int8, atttypmod, attstorage::text FROM pg_attribute WHERE attrelid ="
+            " %s AND attnum > 0"
             " AND NOT attisdropped AND attgenerated = '' ORDER BY attnum", oid,
         )  # fmt: skip
-        made = tuple(SourceColumn(n, kind, modifier, n in inside) for n, kind, modifier in columns)
+        made = tuple(SourceColumn(n, kind, modifier, n in inside) for n, kind, modifier, _ in columns)
+        long = tuple(name for name, _, _, storage in columns if storage in ("x", "e"))
         ((system, database),) = self.ask(
             "SELECT system_identifier::text, current_database()::text FROM pg_control_system()"
         )
-        return SourceTable(Relation(oid, schema, table, identity, made), primary, system, database)
+        return SourceTable(Relation(oid, schema, table, identity, made), primary, system, database, long)
 
     def type_of(self, oid: int, modifier: int) -> pa.DataType:
         """The Arrow type of a column; domains are what they are made of."""
@@ -215,8 +217,8 @@ class PostgresServer:
     def _type(self, oid: int) -> tuple[str, int, int, int]:
         if oid not in self._types:
             found = self.ask(
-                "SELECT typtype::text, typbasetype::int8, typtypmod,"
-                " CASE WHEN typcategory = 'A' THEN typelem::int8 ELSE 0 END FROM pg_type WHERE oid = %s",
+                "SELECT typtype::text, typbasetype::int8, typtypmod, CASE WHEN typcategory = 'A' THEN"
+                " typelem::int8 ELSE 0 END FROM pg_type WHERE oid = %s",
                 oid,
             )
             self._types[oid] = found[0] if found else ("", 0, -1, 0)
@@ -226,8 +228,8 @@ class PostgresServer:
         """Make the publication, if there is none. Raises ``Invalid`` if one of this name is another."""
         if not self.ask("SELECT 1 FROM pg_publication WHERE pubname = %s", publication):
             statement = (
-                f"CREATE PUBLICATION {quoted(publication)} FOR TABLE ONLY {table.sql_name}"
-                " WITH (publish_via_partition_root = true)"
+                f"CREATE PUBLICATION {quoted(publication)} FOR TABLE ONLY {table.sql_name} WITH"
+                " (publish_via_partition_root = true)"
             )
             if table.relation.oid and self._is_partitioned(table.relation.oid):
                 statement = statement.replace("TABLE ONLY", "TABLE")
@@ -245,27 +247,24 @@ class PostgresServer:
         """Raises ``Invalid`` unless all changes of this very table are published."""
         found = self.ask(
             "SELECT p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate AND p.pubviaroot FROM"
-            " pg_publication p"
-            " JOIN pg_publication_rel r ON r.prpubid = p.oid WHERE p.pubname = %s AND r.prrelid = %s",
+            " pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid WHERE p.pubname = %s AND"
+            " r.prrelid = %s",
             publication, table.relation.oid,
         )  # fmt: skip
         if not found or not found[0][0]:
             raise Invalid(
                 f"publication {publication} does not tell all changes of {table.sql_name}: the table was"
-                " dropped and"
-                " created again, or the publication changed, and what happened meanwhile is not in the"
-                " log. Nothing"
-                " was read. Drop the publication, and ingest into a new table"
+                " dropped and created again, or the publication changed, and what happened meanwhile is not"
+                " in the log. Nothing was read. Drop the publication, and ingest into a new table"
             )
 
     def slots(self, prefix: str) -> list[Slot]:
         """Slots whose names begin so."""
         found = self.ask(
             "SELECT slot_name::text, plugin::text, database::text, confirmed_flush_lsn::text,"
-            " coalesce(wal_status = 'lost', false),"
-            " EXISTS (SELECT 1 FROM pg_stat_activity WHERE application_name = slot_name) FROM"
-            " pg_replication_slots"
-            " WHERE slot_type = 'logical' AND starts_with(slot_name, %s) ORDER BY slot_name",
+            " coalesce(wal_status = 'lost', false), EXISTS (SELECT 1 FROM pg_stat_activity WHERE"
+            " application_name = slot_name) FROM pg_replication_slots WHERE slot_type = 'logical' AND"
+            " starts_with(slot_name, %s) ORDER BY slot_name",
             prefix,
         )
         return [Slot(n, p, d, parse_lsn(at) if at else 0, lost, now) for n, p, d, at, lost, now in found]
@@ -341,8 +340,8 @@ class WalStream:
         self._copy = self._connection.pgconn
         name = quoted(publication).replace("'", "''")
         command = (
-            f"START_REPLICATION SLOT {quoted(slot)} LOGICAL {lsn_text(position)}"
-            f" (proto_version '1', publication_names '{name}')"
+            f"START_REPLICATION SLOT {quoted(slot)} LOGICAL {lsn_text(position)} (proto_version '1',"
+            f" publication_names '{name}')"
         )
         with told():
             result = self._copy.exec_(command.encode())

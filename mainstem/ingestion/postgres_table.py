@@ -52,7 +52,9 @@ from mainstem.ingestion.postgres_server import (
 )
 from mainstem.ingestion.records import together
 from mainstem.ingestion.target_table import TargetTable
+from mainstem.merge.modes import FILL_UNAVAILABLE
 from mainstem.merge.rules import merge_rules
+from mainstem.options.tables import PARTIAL_UPDATES, UNAVAILABLE
 from mainstem.writers.outcome import COMMITTED, Outcome
 from mainstem.writers.stream_positions import StreamPositions
 
@@ -71,6 +73,8 @@ _LOOK_S = 5.0
 # A log that tells nothing of this table is passed over in steps of so many bytes, so that the server can
 # forget it.
 _PASS_BYTES, _PASS_S = 16 << 20, 30.0
+# As Hudi keeps tables of PostgresDebeziumAvroPayload, of version 9 (HoodieTableConfig: merge properties).
+_KEEPS = {PARTIAL_UPDATES.name: FILL_UNAVAILABLE, UNAVAILABLE.names[-1]: "__debezium_unavailable_value"}
 # A row of a snapshot has at most so many bytes.
 _ROW_BYTES = 32 << 20
 
@@ -211,11 +215,19 @@ class PostgresIngester:
         table = self._target.table
         if table is not None and merge_rules(table.config.raw).delete_field != OPERATION:
             raise Invalid(
-                f"the table does not know deletes by column {OPERATION}, as one that is made by this"
-                " does; ingest"
-                " into a new table",
+                f"the table does not know deletes by column {OPERATION}, as one that is made by this does;"
+                " ingest into a new table",
                 table=self._target.base,
             )
+
+    def _marker(self) -> str | None:
+        """The value that means "keep the older value" in the table."""
+        table, properties = self._target.table, self._target.properties
+        if table is None:
+            keeps = properties.get(PARTIAL_UPDATES.name) == FILL_UNAVAILABLE
+            return properties.get(UNAVAILABLE.names[-1]) if keeps else None
+        rules = merge_rules(table.config.raw)
+        return rules.unavailable if rules.partial == FILL_UNAVAILABLE else None
 
     def _of(self, table: SourceTable, slot: str) -> dict[str, str]:
         return {
@@ -234,10 +246,9 @@ class PostgresIngester:
             if found.about.get(what) != wanted[what]:
                 raise Invalid(
                     f"the table holds positions of {self._source!r} in another {what}"
-                    f" ({found.about.get(what)!r}, this"
-                    f" one is {wanted[what]!r}): another server, or the table was dropped and created"
-                    " again. Name"
-                    " this stream otherwise (--source), and ingest into a new table",
+                    f" ({found.about.get(what)!r}, this one is {wanted[what]!r}): another server, or the"
+                    " table was dropped and created again. Name this stream otherwise (--source), and ingest"
+                    " into a new table",
                     table=self._target.base,
                 )
         self._publication = slot[:-SLOT_END]  # of the table's path when it was made
@@ -256,9 +267,8 @@ class PostgresIngester:
             )
         if server.log_end() < self._position:
             raise Invalid(
-                f"the table stands at {here}, and the server's log ends at {lsn_text(server.log_end())}:"
-                " the server was"
-                f" restored to an earlier state. {anew}",
+                f"the table stands at {here}, and the server's log ends at {lsn_text(server.log_end())}: the"
+                f" server was restored to an earlier state. {anew}",
                 table=self._target.base,
             )
         for one in kept.values():
@@ -281,7 +291,11 @@ class PostgresIngester:
     def _first(self, server: PostgresServer, table: SourceTable) -> None:
         """A slot, and the rows as they were where it begins, in one commit."""
         schema = schema_of(table.relation, server.type_of)
-        check_identity(table.relation, self._target.placing)
+        placing = self._target.placing
+        check_identity(table.relation, placing)
+        if table.relation.identity != pgoutput.IDENTITY_FULL and {*table.long} - {*placing}:
+            self._target.suggest_properties(_KEEPS)
+        marker = self._marker()
         server.publish(self.prefix, table)
         for one in server.slots(f"{self.prefix}_"):
             if not one.made_now:  # its process was killed before its commit
@@ -298,7 +312,7 @@ class PostgresIngester:
                 for texts in _csv(snapshot.blocks(table), table.relation.names):
                     if texts.num_rows:
                         rows += texts.num_rows
-                        yield snapshot_rows(texts, schema, snapshot.lsn - 1, time_us)
+                        yield snapshot_rows(texts, schema, snapshot.lsn - 1, time_us, marker)
 
             try:
                 outcome = self._target.write_parts(parts, schema, guard)
@@ -338,9 +352,8 @@ class PostgresIngester:
                 self._have(pgoutput.parse_relation(message))
             elif kind == pgoutput.TRUNCATE and not self._skipped:
                 raise Invalid(
-                    f"{self._table} was truncated (at {lsn_text(self._lsn)}), which is not applied;"
-                    " nothing of that"
-                    " transaction was committed. Ingest into a new table",
+                    f"{self._table} was truncated (at {lsn_text(self._lsn)}), which is not applied; nothing"
+                    " of that transaction was committed. Ingest into a new table",
                     table=self._target.base,
                 )
 
@@ -385,7 +398,9 @@ class PostgresIngester:
             lsns = np.repeat(np.array([lsn for _, lsn, _ in spans], np.int64), counts)
             times = np.repeat(np.array([at for _, _, at in spans], np.int64), counts)
             changes = pgoutput.read_changes(raw, self._relation)
-            rows = change_rows(changes, self._relation, self._schema, self._target.placing, lsns, times)
+            rows = change_rows(
+                changes, self._relation, self._schema, self._target.placing, lsns, times, self._marker()
+            )
             held.tables.append(rows)
 
     # -- commit ----------------------------------------------------------------------------------

@@ -122,6 +122,18 @@ class TargetTable:
             self._new = replace(self._new, record_key=tuple(columns))
             self._suggested = True
 
+    def suggest_properties(self, properties: Mapping[str, str]) -> None:
+        """Properties of a table that is to be made, below those that somebody said."""
+        self._new = replace(self._new, properties={**self._new.properties, **properties})
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """Those of the table, or those that it is to be made with."""
+        table = self.table
+        if table is not None:
+            return table.config.raw
+        return {**{str(k): str(v) for k, v in self._properties.items()}, **self._new.properties}
+
     @property
     def placing(self) -> tuple[str, ...]:
         """The columns that say which row a row is, and in which partition it lies."""
