@@ -31,7 +31,7 @@ def add_ingest_command(add: Callable[[str, Callable[..., None], str], argparse.A
         "--files", metavar="PATTERN", help="instead: files, 'DIR/*.json' (.csv, .parquet), each once"
     )
     sub.add_argument(
-        "--postgres", metavar="DSN", help="instead: a PostgreSQL server, 'host=... dbname=...' or postgresql://..."
+        "--postgres", metavar="DSN", help="instead: a PostgreSQL server, 'host=... dbname=...', or its URL"
     )
     sub.add_argument("--table", metavar="SCHEMA.NAME", help="the table there: its rows, then its changes")
     sub.add_argument("--group", help="the consumer group (default: one for this topic and table)")

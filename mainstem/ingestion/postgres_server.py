@@ -281,36 +281,47 @@ class PostgresServer:
 
 
 class Snapshot:
-    """A new slot, and the table as it was where the slot begins (``lsn``); a context manager."""
+    """A new slot, and the table as it was where the slot begins (``lsn``); a context manager.
 
-    def __init__(self, dsn: str, prefix: str) -> None:
-        self._dsn = dsn
+    The table is locked against changes of its columns meanwhile, as pg_dump does: a snapshot sees nothing of
+    a table that was rewritten after it was taken.
+    """
+
+    def __init__(self, dsn: str, prefix: str, table: str) -> None:
+        self._dsn, self._table = dsn, table
         self.slot = f"{prefix}_{secrets.token_hex((SLOT_END - 1) // 2)}"
         self.lsn = 0
-        self._name = ""
+        self._holder: Any = None
+        self._maker: Any = None
+        self._reader: Any = None
 
     def __enter__(self) -> Snapshot:
-        self._maker = connect(self._dsn, log=True, name=self.slot)
+        self._holder = connect(self._dsn)
         try:
+            with told():
+                self._holder.execute("BEGIN")
+                self._holder.execute(f"LOCK TABLE {self._table} IN ACCESS SHARE MODE")
+            self._maker = connect(self._dsn, log=True, name=self.slot)
             with told():
                 # Its snapshot lives until this connection says anything more.
                 made = self._maker.execute(
                     f"CREATE_REPLICATION_SLOT {quoted(self.slot)} LOGICAL pgoutput EXPORT_SNAPSHOT"
                 ).fetchone()
-            _, at, self._name, _ = made
+            _, at, name, _ = made
             self.lsn = parse_lsn(at)
             self._reader = connect(self._dsn)
             with told():
                 self._reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-                self._reader.execute(f"SET TRANSACTION SNAPSHOT '{self._name}'")
+                self._reader.execute(f"SET TRANSACTION SNAPSHOT '{name}'")
         except BaseException:
-            self._maker.close()
+            self.__exit__()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._reader.close()
-        self._maker.close()
+        for connection in (self._reader, self._maker, self._holder):
+            if connection is not None:
+                connection.close()
 
     def blocks(self, table: SourceTable) -> Iterator[bytes]:
         """The table's rows as CSV, in parts; may be called again."""

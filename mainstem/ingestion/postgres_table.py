@@ -238,8 +238,6 @@ class PostgresIngester:
     def _stand(self, server: PostgresServer, table: SourceTable) -> str:
         """Ask the table where to go on, and the server whether it can; returns the slot."""
         found = self._target.positions(self._source)
-        self._about = dict(found.about)
-        self._position = found.ends[WAL]
         slot = found.about.get("slot", "")
         wanted = self._of(table, slot)
         for what in ("system", "database", "table"):
@@ -251,6 +249,7 @@ class PostgresIngester:
                     " into a new table",
                     table=self._target.base,
                 )
+        self._about, self._position = dict(found.about), found.ends[WAL]
         self._publication = slot[:-SLOT_END]  # of the table's path when it was made
         server.check_published(self._publication, table)
         here = lsn_text(self._position)
@@ -290,32 +289,15 @@ class PostgresIngester:
 
     def _first(self, server: PostgresServer, table: SourceTable) -> None:
         """A slot, and the rows as they were where it begins, in one commit."""
-        schema = schema_of(table.relation, server.type_of)
-        placing = self._target.placing
-        check_identity(table.relation, placing)
-        if table.relation.identity != pgoutput.IDENTITY_FULL and {*table.long} - {*placing}:
-            self._target.suggest_properties(_KEEPS)
-        marker = self._marker()
+        check_identity(table.relation, self._target.placing)
         server.publish(self.prefix, table)
         for one in server.slots(f"{self.prefix}_"):
             if not one.made_now:  # its process was killed before its commit
                 server.drop_slot(one.name)
         before = time.monotonic()
-        with Snapshot(self._dsn, self.prefix) as snapshot:
-            self._about = self._of(table, snapshot.slot)
-            guard = StreamPositions(self._source, {WAL: None}, {WAL: snapshot.lsn}, about=self._about)
-            time_us, rows = time.time_ns() // 1000, 0
-
-            def parts() -> Iterator[pa.Table]:
-                nonlocal rows
-                rows = 0
-                for texts in _csv(snapshot.blocks(table), table.relation.names):
-                    if texts.num_rows:
-                        rows += texts.num_rows
-                        yield snapshot_rows(texts, schema, snapshot.lsn - 1, time_us, marker)
-
+        with Snapshot(self._dsn, self.prefix, table.sql_name) as snapshot:
             try:
-                outcome = self._target.write_parts(parts, schema, guard)
+                outcome, rows = self._copy(server, snapshot)
             except OutcomeUnknown:
                 raise  # the table may name this slot
             except MainstemError:
@@ -324,6 +306,30 @@ class PostgresIngester:
         if outcome.status == COMMITTED:
             self._position = snapshot.lsn
             self._tell(outcome, rows, 0, before)
+
+    def _copy(self, server: PostgresServer, snapshot: Snapshot) -> tuple[Outcome, int]:
+        """The rows of a snapshot, in one commit."""
+        table = server.table(self._table)  # nobody changes it now
+        schema = schema_of(table.relation, server.type_of)
+        placing = self._target.placing
+        check_identity(table.relation, placing)
+        if table.relation.identity != pgoutput.IDENTITY_FULL and {*table.long} - {*placing}:
+            self._target.suggest_properties(_KEEPS)
+        marker = self._marker()
+        self._about = self._of(table, snapshot.slot)
+        guard = StreamPositions(self._source, {WAL: None}, {WAL: snapshot.lsn}, about=self._about)
+        time_us, rows = time.time_ns() // 1000, 0
+
+        def parts() -> Iterator[pa.Table]:
+            nonlocal rows
+            rows = 0
+            for texts in _csv(snapshot.blocks(table), table.relation.names):
+                if texts.num_rows:
+                    rows += texts.num_rows
+                    yield snapshot_rows(texts, schema, snapshot.lsn - 1, time_us, marker)
+
+        outcome = self._target.write_parts(parts, schema, guard)
+        return outcome, rows
 
     # -- read ------------------------------------------------------------------------------------
 

@@ -124,7 +124,8 @@ class TargetTable:
 
     def suggest_properties(self, properties: Mapping[str, str]) -> None:
         """Properties of a table that is to be made, below those that somebody said."""
-        self._new = replace(self._new, properties={**self._new.properties, **properties})
+        more = {name: value for name, value in properties.items() if name not in self._properties}
+        self._new = replace(self._new, properties={**self._new.properties, **more})
 
     @property
     def properties(self) -> Mapping[str, str]:
