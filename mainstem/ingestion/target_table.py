@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -12,7 +11,7 @@ import pyarrow as pa
 from mainstem.api.create import create_table
 from mainstem.api.job_table import exists
 from mainstem.api.table import Table, open_table
-from mainstem.errors import Invalid, TableExists, naming
+from mainstem.errors import Invalid, TableExists, Unavailable, naming
 from mainstem.merge.rules import marks_deletes, merge_rules
 from mainstem.storage.backends import Place, location_of
 from mainstem.storage.store_options import split
@@ -202,11 +201,13 @@ class TargetTable:
         schema = pa.unify_schemas([new.schema, rows]) if new.schema is not None else rows
         ordering = new.ordering if new.ordering_of is None else new.ordering_of(schema.names)
         given = {**self._properties, **new.properties}
-        with suppress(TableExists):  # another process made it
+        try:
             create_table(
                 self._path, schema, record_key=new.record_key, ordering=ordering,
                 partition_by=new.partition_by, buckets=new.buckets, name=new.name, properties=given,
             )  # fmt: skip
+        except TableExists as error:  # these rows may lack columns that it has
+            raise Unavailable(f"another process made the table {self.base} meanwhile") from error
         table = self.table
         assert table is not None
         return table

@@ -105,7 +105,7 @@ def test_a_change_that_was_made_before_the_snapshot_and_committed_after_it_count
         job = threading.Thread(target=lambda: told.append(ingest(server, name, path)))
         job.start()
         until(server, waits)
-        with pytest.raises(psycopg.errors.LockNotAvailable):  # a table that is rewritten has an empty snapshot
+        with pytest.raises(psycopg.errors.LockNotAvailable):  # rewritten, it would seem empty
             server.run("SET lock_timeout = '50ms'", f"ALTER TABLE {name} ALTER COLUMN v TYPE bigint")
         middle.execute("SELECT pg_current_xact_id()")
         early.commit()
