@@ -178,9 +178,9 @@ def _two_processes(broker: Any, folder: Path, count: int) -> list[Row]:
         for member in members
     ]
     assert sum(one[1] for lines in commits for one in lines) == count, commits
-    if any(len(lines) < 2 for lines in commits):
-        raise Missing("one of two processes had nothing left to do: give more rows (--full)")
     low, high = max(lines[0][0] for lines in commits), min(lines[-1][0] for lines in commits)
+    if any(sum(low <= one[0] <= high for one in lines) < 2 for lines in commits):
+        raise Missing("one of two processes was done before the other began: give more rows (--full)")
     rows, cpu = 0.0, 0.0
     for lines in commits:
         inside = [one for one in lines if low <= one[0] <= high]

@@ -132,6 +132,42 @@ def test_a_table_that_another_process_makes_meanwhile_may_have_more_columns(
     assert content(path) == {n: n / 2 for n in range(20)}
 
 
+def test_a_process_whose_partitions_change_hands_does_not_take_its_work_for_done(broker, topic):
+    from mainstem.ingestion.kafka_topic import KafkaTopic
+
+    quick = {"session.timeout.ms": "6000", "heartbeat.interval.ms": "200"}
+    produce(broker, topic, orders(range(30)))
+    group, done = [], []
+
+    def joins():
+        made = KafkaTopic(
+            broker.servers, topic, "hands", positions=dict, flush=lambda: None, discard=lambda: None,
+            config=quick,
+        )  # fmt: skip
+        made.subscribe()
+        group.append(made)
+
+    def works(members, until):
+        end = time.monotonic() + 60
+        while not until():
+            assert time.monotonic() < end
+            for member in members:
+                member.collect(100, 0.02)
+                done.append(member is group[0] and member.joined and not member.next)
+
+    try:
+        joins()
+        works(group, lambda: len(group[0].next) == 3)
+        joins()
+        works(group, lambda: {len(member.next) for member in group} == {1, 2})
+        group.pop().close()
+        works(group, lambda: len(group[0].next) == 3)
+    finally:
+        for member in group:
+            member.close()
+    assert not any(done)
+
+
 def test_processes_of_a_group_are_killed_and_each_record_is_there_once(broker, topic, tmp_path):
     path, chance = tmp_path / "t", random.Random(5)
     ledger: dict[int, int] = {}
