@@ -153,22 +153,31 @@ def test_server_and_processes_are_killed_and_the_table_is_as_the_server_has_it(n
                 f"public.{name}", "--buckets", "2", "--every", "100ms", "--json",
             ]  # fmt: skip
             with open(f"{path}-{random.getrandbits(40)}.log", "w") as log:
-                environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+                paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+                environment = {**os.environ, "PYTHONPATH": paths}
                 return subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+
+        def taken() -> int:
+            return len(list((path / ".hoodie/timeline").glob("*.deltacommit")))
 
         worker = threading.Thread(target=working)
         worker.start()
         processes = [started(), started()]
         try:
-            for turn in range(4):
-                time.sleep(chance.uniform(0.6, 1.8))
+            for turn in range(3):
+                before, end = taken(), time.monotonic() + 90
+                while taken() < before + 3:
+                    assert time.monotonic() < end, "nothing is committed"
+                    assert [p.poll() for p in processes] == [None, None], "one ended by itself"
+                    time.sleep(0.02)
+                time.sleep(chance.uniform(0.0, 0.3))
                 if turn == 1:
                     own.kill()
                     own.start()
-                at = turn % 2
-                processes[at].kill()
-                processes[at].wait()
-                processes[at] = started()
+                for at in (0, 1) if turn == 2 else (turn % 2,):
+                    processes[at].kill()
+                    processes[at].wait()
+                    processes[at] = started()
         finally:
             done.set()
             worker.join()
