@@ -39,7 +39,11 @@ def run(reduced: bool) -> list[Row]:
     folder = work_folder("ingest")
     try:
         with kafka.KafkaBroker(memory="512m") as broker:
-            return [*_throughput(broker, folder, count), *_latency(broker, folder, seconds)]
+            return [
+                *_throughput(broker, folder, count),
+                *_two_processes(broker, folder, count),
+                *_latency(broker, folder, seconds),
+            ]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -118,6 +122,78 @@ def _ingest(servers: str, topic: str, path: Path, **options: Any) -> int:
         path, kafka=servers, topic=topic, record_key="id", buckets=4, every_s=1.0,
         properties={"hoodie.mainstem.exclusive": "true"}, **options,
     )  # fmt: skip
+
+
+# One process of a group: a line for each commit, of when, rows, and processor time until then.
+_MEMBER = """
+import sys, time
+import mainstem
+servers, topic, path = sys.argv[1:]
+def tell(progress):
+    print(time.time(), progress.rows, time.process_time(), flush=True)
+mainstem.ingest(path, kafka=servers, topic=topic, record_key="id", buckets=4, every_s=1.0, once=True,
+                rows=100_000, on_progress=tell)
+"""
+# The bound: one partition read and parsed.
+_READER = """
+import sys, time
+from confluent_kafka import Consumer, TopicPartition
+from mainstem.ingestion.json_rows import parse_objects
+servers, topic, partition, count, start = sys.argv[1:]
+partition, count, start = int(partition), int(count), float(start)
+consumer = Consumer({"bootstrap.servers": servers, "group.id": "bare", "fetch.wait.max.ms": 50})
+while time.time() < start:
+    time.sleep(0.005)
+consumer.assign([TopicPartition(topic, partition, 0)])
+cpu, found, held = time.process_time(), 0, []
+while found < count:
+    values = [message.value() for message in consumer.consume(20_000, 0.05)]
+    found += len(values)
+    held += values
+    if len(held) >= 50_000 or found >= count:
+        parse_objects(held, None)
+        held = []
+print(time.time() - start, time.process_time() - cpu)
+"""
+
+
+def _started(program: str, *arguments: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def _two_processes(broker: Any, folder: Path, count: int) -> list[Row]:
+    """Two processes of one group, in the time in which both of them commit."""
+    start = time.time() + 4.0
+    readers = [_started(_READER, broker.servers, _TOPIC, p, count // 2, start) for p in range(_PARTITIONS)]
+    told = [reader.communicate()[0].split() for reader in readers]
+    read_s, read_cpu = max(float(t[0]) for t in told), sum(float(t[1]) for t in told)
+    members = [_started(_MEMBER, broker.servers, _TOPIC, folder / "two") for _ in range(2)]
+    samples = []
+    while any(member.poll() is None for member in members):
+        samples.append((time.time(), broker.processor_s()))
+        time.sleep(0.05)
+    commits = [
+        [tuple(map(float, line.split())) for line in member.communicate()[0].splitlines()]
+        for member in members
+    ]
+    assert sum(one[1] for lines in commits for one in lines) == count, commits
+    low, high = max(lines[0][0] for lines in commits), min(lines[-1][0] for lines in commits)
+    if any(sum(low <= one[0] <= high for one in lines) < 2 for lines in commits):
+        raise Missing("one of two processes was done before the other began: give more rows (--full)")
+    rows, cpu = 0.0, 0.0
+    for lines in commits:
+        inside = [one for one in lines if low <= one[0] <= high]
+        rows += sum(one[1] for one in inside[1:])
+        cpu += inside[-1][2] - inside[0][2]
+    spent = [s for at, s in samples if low <= at <= high]
+    note = f"{1e6 * cpu / rows:.1f} us of processor a row, and {1e6 * (spent[-1] - spent[0]) / rows:.1f}"
+    note += f" of the broker; read and parsed by two {1e6 * read_cpu / count:.1f}; {rows:,.0f} rows,"
+    note += f" {high - low:.1f} s in which both commit"
+    return [
+        row("Kafka to table, two processes of a group", rows / (high - low), "rows/s",
+            against="two that read and parse", baseline=count / read_s, note=note),
+    ]  # fmt: skip
 
 
 _PRODUCER = """

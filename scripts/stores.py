@@ -125,6 +125,8 @@ ICEBERG_REST = (
 )
 JARS = {"hadoop": HADOOP, "spark-s3a": S3A, "kafka": KAFKA, "iceberg-rest": ICEBERG_REST}
 
+POSTGRES = "postgres"
+
 
 def install_jars(folder: Path, artifacts: Iterable[str]) -> None:
     """Fetch the jars that are missing. What follows an artifact's version tells its jars apart."""
@@ -140,12 +142,30 @@ def install_jars(folder: Path, artifacts: Iterable[str]) -> None:
             (folder / f"{name}.part").rename(folder / name)
 
 
+def install_postgres() -> None:
+    """The system's package, where this may be done. Without it the tests with PostgreSQL are passed over."""
+    if shutil.which("initdb") or list(Path("/usr/lib/postgresql").glob("*/bin/initdb")):
+        return
+    command = ["apt-get", "install", "-y", "-q", "--no-install-recommends", "postgresql"]
+    if shutil.which("apt-get") is None or os.getuid() != 0:
+        print(f"PostgreSQL is left out: as root, {' '.join(command)}", flush=True)
+        return
+    print("installing postgresql", flush=True)
+    subprocess.run(["apt-get", "update", "-q"], check=False, stdout=subprocess.DEVNULL)
+    done = subprocess.run(
+        command, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"}, stdout=subprocess.DEVNULL
+    )
+    if done.returncode:
+        print("PostgreSQL could not be installed; its tests are passed over", file=sys.stderr)
+
+
 def main(wanted: Sequence[str]) -> int:
     """Install what is missing of the programs and folders of jars that are named, or of all."""
-    if unknown := set(wanted) - {*GO, *NPM, *JARS}:
-        print(f"not known: {', '.join(sorted(unknown))}; there are {', '.join([*GO, *NPM, *JARS])}")
+    known = [*GO, *NPM, *JARS, POSTGRES]
+    if unknown := set(wanted) - {*known}:
+        print(f"not known: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
         return 2
-    wanted = wanted or [*GO, *NPM, *JARS]
+    wanted = wanted or known
     programs, node = FOLDER / "bin", FOLDER / "node"
     go = {name: GO[name] for name in GO if name in wanted and not (programs / name).exists()}
     missing = (program for program in NPM if not (node / "node_modules/.bin" / program).exists())
@@ -164,6 +184,8 @@ def main(wanted: Sequence[str]) -> int:
         subprocess.run(["npm", "install", "--no-audit", "--no-fund", *npm], check=True, cwd=node)
     for folder in JARS.keys() & set(wanted):
         install_jars(FOLDER / folder, JARS[folder])
+    if POSTGRES in wanted:
+        install_postgres()
     return 0
 
 

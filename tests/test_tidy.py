@@ -79,6 +79,7 @@ ALLOWED = {
     "api/real_seams.py": {"randomness", "threads"},  # the composition root makes the real seams
     "spark/": {"clock", "randomness", "threads", "files"},
     "ingestion/": {"clock", "files"},  # the pace of a stream; a folder's files
+    "ingestion/postgres_server.py": {"randomness", "clock"},  # when it answered; a slot's name
     "cli/ingest.py": {"threads"},  # an event that signals set
     "flink/": {"clock", "randomness", "threads", "files"},
     "writers/transaction_turns.py": {"threads"},  # a mark that no interrupt leaves set

@@ -1,4 +1,4 @@
-"""``mainstem ingest``: a Kafka topic, or the files of a folder, into a table, without an engine.
+"""``mainstem ingest``: Kafka topics, files, and tables of PostgreSQL into tables, without an engine.
 
 Any number of these processes may run for one topic, and any of them may be killed: what is in the table says
 where to go on. SIGTERM and SIGINT end a process after it has committed what it has read.
@@ -24,12 +24,16 @@ if TYPE_CHECKING:
 
 def add_ingest_command(add: Callable[[str, Callable[..., None], str], argparse.ArgumentParser]) -> None:
     """``add`` makes a subcommand with PATH and the common options."""
-    sub = add("ingest", _ingest, "bring a Kafka topic or a folder's files into a table, exactly once")
+    sub = add("ingest", _ingest, "bring Kafka topics, files or PostgreSQL tables into a table, exactly once")
     sub.add_argument("--kafka", metavar="SERVERS", help="bootstrap servers, host:port,...")
     sub.add_argument("--topic", help="the topic to read")
     sub.add_argument(
         "--files", metavar="PATTERN", help="instead: files, 'DIR/*.json' (.csv, .parquet), each once"
     )
+    sub.add_argument(
+        "--postgres", metavar="DSN", help="instead: a PostgreSQL server, 'host=... dbname=...', or its URL"
+    )
+    sub.add_argument("--table", metavar="SCHEMA.NAME", help="the table there: its rows, then its changes")
     sub.add_argument("--group", help="the consumer group (default: one for this topic and table)")
     sub.add_argument("--source", metavar="NAME", help="the stream's name in the table (default: the topic)")
     sub.add_argument(
@@ -91,8 +95,8 @@ def _ingest(options: argparse.Namespace, out: TextIO) -> None:
     with _ended_by_signals() as stopped:
         ingest(
             options.path, kafka=options.kafka, topic=options.topic, files=options.files,
-            format=options.format, registry=options.registry, group=options.group, source=options.source,
-            start=options.start, every_s=options.every,
+            postgres=options.postgres, table=options.table, format=options.format, registry=options.registry,
+            group=options.group, source=options.source, start=options.start, every_s=options.every,
             rows=options.rows, bytes=options.bytes, on_error=options.on_error,
             dead_letters=options.dead_letters, on_lost=options.on_lost,
             append_offsets=options.append_offsets, record_key=options.record_key,

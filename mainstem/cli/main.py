@@ -19,7 +19,7 @@
     mainstem resize PATH --buckets N  another number of buckets per partition, beside running writers
     mainstem upgrade PATH --to 10  a newer table version, beside running writers; downgrade: back to 9
     mainstem services PATH      all table services, whatever is due, every 30 s or --once
-    mainstem ingest PATH        a Kafka topic, or a folder's files, into a table, exactly once
+    mainstem ingest PATH        a Kafka topic, files, or a table of PostgreSQL into a table
     mainstem flink-commit PATH  commit what completed checkpoints of Flink jobs wrote
     mainstem catalog tables CATALOG DATABASE  tables by name: databases, show, register, refresh, drop
     mainstem sync PATH          register a table in a catalog by Hudi's options

@@ -1,4 +1,4 @@
-"""Streams into tables without an engine: Kafka topics, and files of a folder.
+"""Streams into tables without an engine: Kafka topics, files of a folder, tables of PostgreSQL.
 
 Here live the sources, what makes columns of their records (``json_rows``, ``avro_messages``, ``debezium``),
 and the loop that writes and commits them (``ingester``). The offsets of a commit stand in the commit

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 class IngestProgress:
     """After a commit. ``rows``, ``bytes`` and ``dead_letters`` are those of the commit, ``total_rows`` and
     ``commits`` those of this process. ``positions``: partition (or file) -> where it is read up to, ``lag``:
-    records that wait in each partition that is this process's; bytes of a record are those of its value."""
+    records that wait in each partition that is this process's; bytes of a record are those of its value. Of
+    PostgreSQL positions are LSNs, and the lag is bytes of its log."""
 
     source: str
     instant: str

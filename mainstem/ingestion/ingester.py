@@ -74,6 +74,8 @@ class _Held:
     #: partition -> offset after the last record
     ends: dict[int, int] = field(default_factory=dict)
     since: float = 0.0
+    #: there was no table yet when the first of them became columns
+    tableless: bool = False
 
 
 class Ingester:
@@ -216,6 +218,7 @@ class Ingester:
             return
         if self._fields is None:
             self._fields = self._target.schema
+            held.tableless = self._target.table is None
         known = self._fields
         if known is not None and self._append_offsets:
             known = pa.schema([f for f in known if f.name not in OFFSET_COLUMNS.names])
@@ -278,6 +281,8 @@ class Ingester:
             raise Invalid(f"{self._source}: {error}", table=self._target.base) from error
         if self._topic.identity().about != self._about:
             raise Unavailable(f"topic {self._topic.topic!r} was created again while it was read")
+        if held.tableless and self._target.table is not None:  # these rows may lack columns that it has
+            raise Unavailable("another process made the table meanwhile")
         dead = sum(len(bad) for _, bad in held.bad)
         for raw, bad in held.bad:
             assert self._dead is not None

@@ -120,7 +120,7 @@ class KafkaTopic:
         self.next: dict[int, int] = {}
         #: partitions that were read to their end, and nothing came since
         self.ended: set[int] = set()
-        #: the group has given partitions to this process at least once, be it none
+        #: the group has given partitions to this process, be it none
         self.joined = False
         self._changes = 0
         #: the table could not be asked yet where to read what was given to us: the client reads at random
@@ -321,6 +321,7 @@ class KafkaTopic:
     def _let_go(self) -> None:
         self._discard()
         self.next = {}
+        self.joined = False  # until the group says again what is this process's
         self._unplaced = False
         self.ended.clear()
 

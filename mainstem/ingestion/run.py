@@ -1,4 +1,6 @@
-"""``mainstem.ingest``: one call that brings a Kafka topic, or the files of a folder, into a table."""
+"""``mainstem.ingest``: one call that brings a Kafka topic, a folder's files, or a table of PostgreSQL into a
+table.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +20,7 @@ from mainstem.ingestion.ingest_progress import IngestProgress
 from mainstem.ingestion.ingester import Ingester, Pace
 from mainstem.ingestion.json_rows import JsonDecoder
 from mainstem.ingestion.kafka_topic import EARLIEST, FAIL, LATEST, KafkaTopic
+from mainstem.ingestion.postgres_table import PostgresIngester
 from mainstem.ingestion.protobuf_messages import ProtobufDecoder
 from mainstem.ingestion.records import Decoder
 from mainstem.ingestion.schema_registry import Registry
@@ -41,6 +44,8 @@ def ingest(
     kafka: str | None = None,
     topic: str | None = None,
     files: str | None = None,
+    postgres: str | None = None,
+    table: str | None = None,
     format: str | None = None,
     registry: str | None = None,
     group: str | None = None,
@@ -67,10 +72,11 @@ def ingest(
 ) -> int:
     """Bring a stream into the table at ``path``, each record exactly once; returns the number of rows.
 
-    ``kafka``: bootstrap servers, and ``topic``; or ``files``: a folder and a pattern. Any number of processes
-    may do this at once, for one topic in one ``group``. How far the stream is stands in the table's commits,
-    so a process that dies is continued by any other. It runs until ``stopping()``; with ``once`` until all
-    that is there now is in the table.
+    ``kafka``: bootstrap servers, and ``topic``; or ``files``: a folder and a pattern; or ``postgres``: a
+    connection string, and ``table``, whose snapshot and changes come by logical decoding. Any number of
+    processes may do this at once, for one topic in one ``group``. How far the stream is stands in the table's
+    commits, so a process that dies is continued by any other. It runs until ``stopping()``; with ``once``
+    until all that is there now is in the table.
 
     ``every_s``: seconds from reading a record to the commit with it; ``rows`` and ``bytes`` of values are
     committed at once at most, which bounds memory. ``source``: the stream's name in the table (the topic's,
@@ -86,8 +92,12 @@ def ingest(
     brokers is met by another try, with ``once`` ten times in a row. A catalog that is away ends nothing,
     unless ``hoodie.datasource.hive_sync.ignore_exceptions=false`` asks for it: the next commit synchronises.
     """
-    if (kafka is None) == (files is None) or (kafka is None) != (topic is None):
-        raise Invalid("where does the stream come from? Give kafka and topic (--kafka, --topic), or files")
+    origins = sum(one is not None for one in (kafka, files, postgres))
+    if origins != 1 or (kafka is None) != (topic is None) or (postgres is None) != (table is None):
+        raise Invalid(
+            "where does the stream come from? Give kafka and topic (--kafka, --topic), or files (--files), or"
+            " postgres and table (--postgres, --table)"
+        )
     for what, given, allowed in (
         ("start", start, (EARLIEST, LATEST)),
         ("on_error", on_error, (STOP, DEAD_LETTER)),
@@ -102,12 +112,12 @@ def ingest(
         raise Invalid(f"format={form!r}, registry={registry!r}: JSON takes none, others need one")
     columns = parse_schema(schema) if isinstance(schema, str) else schema
     new = NewTable(_names(record_key), _names(ordering), _names(partition_by), buckets, name, columns)
-    if form in (DEBEZIUM_JSON, DEBEZIUM_AVRO):
+    if form in (DEBEZIUM_JSON, DEBEZIUM_AVRO) or postgres is not None:
         # As Hudi keeps them in a table, of version 9 (HoodieTableConfig: merge properties).
         marks = {DELETE_FIELD.names[-1]: OPERATION, DELETE_MARKER.names[-1]: DELETED}
         new = replace(new, ordering_of=None if new.ordering else ordering_of, properties=marks)
     target = TargetTable(path, _told_and_gone_on(properties or {}), new)
-    stream = source or topic or files or ""
+    stream = source or topic or files or table or ""
     dead = None
     if on_error == DEAD_LETTER:
         dead = DeadLetters(dead_letters or f"{target.base}_dead_letters", stream, properties or {})
@@ -124,6 +134,18 @@ def ingest(
             raise Invalid("files: their names tell their formats, and they have no offsets; leave these out")
         folder = FolderIngester(target, files, source=stream, dead=dead, pace=pace, on_progress=told)
         return folder.run(stopping, once=once)
+    if postgres is not None:
+        if form != JSON or append_offsets or dead is not None or on_lost != FAIL or start != EARLIEST:
+            raise Invalid(
+                "postgres: its changes have their own form and begin with a snapshot; leave out format,"
+                " append_offsets, on_error, on_lost and start"
+            )
+        assert table is not None
+        fill = fills_missing({key: str(value) for key, value in (properties or {}).items()})
+        changes = PostgresIngester(
+            target, postgres, table, source=stream, pace=pace, fill=fill, on_progress=told
+        )
+        return changes.run(stopping, once=once)
     assert kafka is not None and topic is not None
     made = functools.partial(
         KafkaTopic, kafka, topic, group or _group(target.base, stream), start=start, on_lost=on_lost,

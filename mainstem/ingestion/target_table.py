@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
 from mainstem.api.create import create_table
 from mainstem.api.job_table import exists
 from mainstem.api.table import Table, open_table
-from mainstem.errors import Invalid, TableExists, naming
+from mainstem.errors import Invalid, TableExists, Unavailable, naming
 from mainstem.merge.rules import marks_deletes, merge_rules
 from mainstem.storage.backends import Place, location_of
 from mainstem.storage.store_options import split
@@ -72,6 +71,7 @@ class TargetTable:
         of_store, _ = split({str(k): str(v) for k, v in self._properties.items()})
         self._location = location_of(path, options=of_store)
         self._table: Table | None = None
+        self._suggested = False
 
     @property
     def base(self) -> str:
@@ -86,7 +86,8 @@ class TargetTable:
         if self._table is None and there:
             table = open_table(self._path, self._properties)
             raw = table.config
-            self._check("record key", self._new.record_key, raw.record_key)
+            if not self._suggested:
+                self._check("record key", self._new.record_key, raw.record_key)
             self._check("ordering", self._new.ordering, raw.ordering)
             fields = [name.partition(":")[0] for name in raw.partition_fields]
             self._check("partitions", self._new.partition_by, fields)
@@ -113,6 +114,35 @@ class TargetTable:
         """The columns of the record key."""
         table = self.table
         return tuple(self._new.record_key if table is None else table.config.record_key)
+
+    def suggest_key(self, columns: Sequence[str]) -> None:
+        """The record key of a table that is to be made, if nobody said it."""
+        if not self._new.record_key:
+            self._new = replace(self._new, record_key=tuple(columns))
+            self._suggested = True
+
+    def suggest_properties(self, properties: Mapping[str, str]) -> None:
+        """Properties of a table that is to be made, below those that somebody said."""
+        more = {name: value for name, value in properties.items() if name not in self._properties}
+        self._new = replace(self._new, properties={**self._new.properties, **more})
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """Those of the table, or those that it is to be made with."""
+        table = self.table
+        if table is not None:
+            return table.config.raw
+        return {**{str(k): str(v) for k, v in self._properties.items()}, **self._new.properties}
+
+    @property
+    def placing(self) -> tuple[str, ...]:
+        """The columns that say which row a row is, and in which partition it lies."""
+        table = self.table
+        if table is None:
+            fields = tuple(name.partition(":")[0] for name in self._new.partition_by)
+        else:
+            fields = tuple(name.partition(":")[0] for name in table.config.partition_fields)
+        return tuple(dict.fromkeys((*self.key_columns, *fields)))
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -171,11 +201,13 @@ class TargetTable:
         schema = pa.unify_schemas([new.schema, rows]) if new.schema is not None else rows
         ordering = new.ordering if new.ordering_of is None else new.ordering_of(schema.names)
         given = {**self._properties, **new.properties}
-        with suppress(TableExists):  # another process made it
+        try:
             create_table(
                 self._path, schema, record_key=new.record_key, ordering=ordering,
                 partition_by=new.partition_by, buckets=new.buckets, name=new.name, properties=given,
             )  # fmt: skip
+        except TableExists as error:  # these rows may lack columns that it has
+            raise Unavailable(f"another process made the table {self.base} meanwhile") from error
         table = self.table
         assert table is not None
         return table

@@ -129,6 +129,12 @@ class KafkaBroker:
             self._process.wait()
             self._process = None
 
+    def processor_s(self) -> float:
+        """Seconds of processor that it took so far."""
+        assert self._process is not None
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def log(self) -> str:
         """What it said."""
         return (self.folder / "log").read_text(errors="replace")

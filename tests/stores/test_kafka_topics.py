@@ -22,6 +22,7 @@ import pytest
 
 import mainstem
 from mainstem.errors import Invalid
+from mainstem.ingestion.json_rows import JsonDecoder
 from tests.servers import kafka
 from tests.servers.kafka import KafkaBroker
 
@@ -111,6 +112,60 @@ def test_a_topic_is_in_the_table_once_and_gone_on_from(broker, topic, tmp_path):
     produce(broker, topic, orders(range(400, 600), fare=1.0))
     assert ingest(broker, topic, path, group="another") == 200  # the table knows, not the group
     assert content(path) == {n: n / 2 if n < 400 else 1.0 for n in range(600)}
+
+
+def test_a_table_that_another_process_makes_meanwhile_may_have_more_columns(
+    broker, topic, tmp_path, monkeypatch
+):
+    path, decode = tmp_path / "t", JsonDecoder.decode
+    produce(broker, topic, orders(range(20)))
+    columns = pa.schema([("id", pa.int64()), ("fare", pa.float64()), ("note", pa.string())])
+
+    def beside(decoder, records, known):
+        rows = decode(decoder, records, known)
+        if not made(path):
+            mainstem.create_table(path, columns, record_key="id", buckets=2)
+        return rows
+
+    monkeypatch.setattr(JsonDecoder, "decode", beside)
+    assert ingest(broker, topic, path) == 20
+    assert content(path) == {n: n / 2 for n in range(20)}
+
+
+def test_a_process_whose_partitions_change_hands_does_not_take_its_work_for_done(broker, topic):
+    from mainstem.ingestion.kafka_topic import KafkaTopic
+
+    quick = {"session.timeout.ms": "6000", "heartbeat.interval.ms": "200"}
+    produce(broker, topic, orders(range(30)))
+    group, done = [], []
+
+    def joins():
+        made = KafkaTopic(
+            broker.servers, topic, "hands", positions=dict, flush=lambda: None, discard=lambda: None,
+            config=quick,
+        )  # fmt: skip
+        made.subscribe()
+        group.append(made)
+
+    def works(members, until):
+        end = time.monotonic() + 60
+        while not until():
+            assert time.monotonic() < end
+            for member in members:
+                member.collect(100, 0.02)
+                done.append(member is group[0] and member.joined and not member.next)
+
+    try:
+        joins()
+        works(group, lambda: len(group[0].next) == 3)
+        joins()
+        works(group, lambda: {len(member.next) for member in group} == {1, 2})
+        group.pop().close()
+        works(group, lambda: len(group[0].next) == 3)
+    finally:
+        for member in group:
+            member.close()
+    assert not any(done)
 
 
 def test_processes_of_a_group_are_killed_and_each_record_is_there_once(broker, topic, tmp_path):
