@@ -303,7 +303,7 @@ class _Build:
         count = None if self.spec.by_partition is not None else len(self.spec.group_ids)
         random, metafile = self.ctx.seams.random, paths.partition_metafile(self.folder)
         replace_guarded(section, random, self.action, metafile, index_metafile(self.action, count))
-        logs = GroupLogs(self.ctx.config.version, self.action)
+        logs = GroupLogs(load_config(storage).version, self.action)
         for group in self.spec.group_ids:
             create_once(storage, f"{self.folder}/{logs.name(group)}", logs.first(), durable=True)
         storage.settle([], [self.folder, paths.METADATA], durable=True)

@@ -214,6 +214,7 @@ def execute(ctx: WriterContext, time: str, progress: Progress = silent) -> Compa
 
 def _begun(ctx: WriterContext, time: str, at_once: int) -> Execution:
     storage = ctx.seams.storage
+    ctx.follow_version()  # another process may have planned this, and changed it
     state = TableState.load(storage, load_config(storage).completed_by(ctx.given))
     user_schema, base_schema = _schemas(ctx, state)
     if time not in pending(state.timeline):
@@ -303,7 +304,10 @@ class Execution(executor.Execution[CompactionStat, Compaction]):
 
     def files_of(self, number: int, stats: Sequence[CompactionStat] | None) -> list[str]:
         made = [self.path(number)]
-        if stats is None or stats[number].kept is not None:
+        kept = None if stats is None else stats[number].kept
+        if kept is not None:
+            made.append(kept.path)
+        elif stats is None:
             native = self.ctx.config.version >= NATIVE_LOGS_FROM
             name = paths.kept_deletes_name(self.file_name(number), native=native)
             made.append(paths.in_partition(self.operations[number].partition, name))

@@ -184,6 +184,7 @@ def execute(ctx: WriterContext, time: str, progress: Progress = silent) -> LogCo
 
 def _execute(ctx: WriterContext, time: str, progress: Progress) -> LogCompaction:
     storage = ctx.seams.storage
+    ctx.follow_version()  # another process may have planned this, and changed it
     listing = FileListing(storage, ctx.config)
     state, files = listing.now()
     if time not in pending(state.timeline):

@@ -233,6 +233,10 @@ class WriterContext:
             table=self.base,
         )
 
+    def follow_version(self) -> None:
+        """Go by the table's version as it is now, where log files are written that no transaction plans."""
+        self._follow_version(self.properties())
+
     def _follow_version(self, found: TableConfig) -> None:
         """The table may have another version, whose log files hold the same otherwise."""
         config = self.config.following(found)
