@@ -297,6 +297,24 @@ def test_rows_that_were_staged_before_the_table_was_upgraded_are_committed(tmp_p
     assert native_files(tmp_path) and not list(tmp_path.glob("*/.*.log.*"))
 
 
+def test_rows_that_were_staged_before_the_table_was_brought_back_are_committed(tmp_path: Path) -> None:
+    from mainstem.writers.staged_rows import Stager
+
+    table = created(tmp_path, 10)
+    seams = table.opened.seams
+    old = Stager(seams.storage, table.staging_spec(SCHEMA), "sink", seams.random)
+    lines = [old.stage(rows(["k01", "k02", "k20"], 1)), old.stage(rows(["k02"], 2, gone=("k02",)))]
+    table = mainstem.open_table(tmp_path, OPTIONS)
+    table.downgrade(9)
+    new = Stager(seams.storage, table.staging_spec(SCHEMA), "sink", seams.random)
+    lines.append(new.stage(rows(["k20"], 3)))
+    with table.begin("upsert") as transaction:
+        assert transaction.add_staged(lines) == 5
+        transaction.commit()
+    assert [(row["id"], row["ts"]) for row in content(table)] == [("k01", 1), ("k20", 3)]
+    assert not native_files(tmp_path)
+
+
 def test_tasks_write_and_files_of_attempts_that_lost_go(tmp_path: Path) -> None:
     from mainstem.writers.write_task import write_task
 
