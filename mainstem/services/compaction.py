@@ -214,8 +214,9 @@ def execute(ctx: WriterContext, time: str, progress: Progress = silent) -> Compa
 
 def _begun(ctx: WriterContext, time: str, at_once: int) -> Execution:
     storage = ctx.seams.storage
-    ctx.follow_version()  # another process may have planned this, and changed it
-    state = TableState.load(storage, load_config(storage).completed_by(ctx.given))
+    config = load_config(storage)
+    ctx.follow_version(config)  # another process may have changed it, and planned this
+    state = TableState.load(storage, config.completed_by(ctx.given))
     user_schema, base_schema = _schemas(ctx, state)
     if time not in pending(state.timeline):
         return Execution(ctx, time, (), user_schema, ())

@@ -275,9 +275,9 @@ def test_services_that_had_the_table_open_write_no_native_log_once_it_is_of_vers
     back = table.downgrade(9).compactions[-1]
     for ts in (5, 6, 7):
         table.upsert(rows(range(4), ts))
-    planned = table.schedule_log_compaction()
-    assert planned is not None and open_since.run_log_compaction(planned)[0].completion
-    table.compact()
+    assert open_since.run_log_compaction(table.schedule_log_compaction())[0].given_up
+    planned = table.schedule_compaction()
+    assert planned is not None and open_since.run_compaction(planned)[0].completion
     assert table.schedule_clean() is not None and open_since.clean()
     open_since.create_index("column_stats", ["ts"])
     native = (file.name for file in (tmp_path / "t").rglob("*") if paths.is_native_log(file.name))
