@@ -157,8 +157,11 @@ def _only_value(metadata: pq.FileMetaData, name: str) -> Any:
             return _ABSENT
         if told.null_count == column.num_values:
             found.append(None)
-        elif told.null_count or not told.has_min_max or told.min != told.max:
+        elif told.null_count or not told.has_min_max:
             return _ABSENT
         else:
-            found.append(told.min)
+            try:
+                found += (told.min, told.max)
+            except OverflowError:  # a day that Python's dates do not have
+                return _ABSENT
     return found[0] if found and all(one == found[0] for one in found) else _ABSENT

@@ -269,7 +269,7 @@ class _Build:
         self._clear_files(section)
         if self.partition == FILES:
             put_table(storage, config, index_lists.date_text(ctx.seams))
-        self._put_groups(section)
+        self._put_groups(section, config.version)
         if self.spec.definition is not None:
             definitions = read_definitions(storage, config).with_definition(self.spec.definition)
             check(definitions, config.version)
@@ -294,7 +294,7 @@ class _Build:
                 table=storage.base,
             )
 
-    def _put_groups(self, section: Guarded) -> None:
+    def _put_groups(self, section: Guarded, version: int) -> None:
         """Step 2: whole or not at all; but for the metafile, which says since when the index is there, under
         names that hold the action's time."""
         storage = self.ctx.seams.storage
@@ -303,7 +303,7 @@ class _Build:
         count = None if self.spec.by_partition is not None else len(self.spec.group_ids)
         random, metafile = self.ctx.seams.random, paths.partition_metafile(self.folder)
         replace_guarded(section, random, self.action, metafile, index_metafile(self.action, count))
-        logs = GroupLogs(self.ctx.config.version, self.action)
+        logs = GroupLogs(version, self.action)
         for group in self.spec.group_ids:
             create_once(storage, f"{self.folder}/{logs.name(group)}", logs.first(), durable=True)
         storage.settle([], [self.folder, paths.METADATA], durable=True)

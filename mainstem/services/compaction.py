@@ -214,7 +214,9 @@ def execute(ctx: WriterContext, time: str, progress: Progress = silent) -> Compa
 
 def _begun(ctx: WriterContext, time: str, at_once: int) -> Execution:
     storage = ctx.seams.storage
-    state = TableState.load(storage, load_config(storage).completed_by(ctx.given))
+    config = load_config(storage)
+    ctx.follow_version(config)  # another process may have changed it, and planned this
+    state = TableState.load(storage, config.completed_by(ctx.given))
     user_schema, base_schema = _schemas(ctx, state)
     if time not in pending(state.timeline):
         return Execution(ctx, time, (), user_schema, ())
@@ -303,7 +305,10 @@ class Execution(executor.Execution[CompactionStat, Compaction]):
 
     def files_of(self, number: int, stats: Sequence[CompactionStat] | None) -> list[str]:
         made = [self.path(number)]
-        if stats is None or stats[number].kept is not None:
+        kept = None if stats is None else stats[number].kept
+        if kept is not None:
+            made.append(kept.path)
+        elif stats is None:
             native = self.ctx.config.version >= NATIVE_LOGS_FROM
             name = paths.kept_deletes_name(self.file_name(number), native=native)
             made.append(paths.in_partition(self.operations[number].partition, name))

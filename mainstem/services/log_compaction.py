@@ -193,7 +193,7 @@ def _execute(ctx: WriterContext, time: str, progress: Progress) -> LogCompaction
     if reason is not None:
         return _give_up(ctx, time, reason)
     run = LogMerge.begin(ctx, time, state)
-    execution = _Execution(ctx, time, operations, listing, run.user_schema)
+    execution = _Execution(ctx, time, operations, listing, run.user_schema, run.native is not None)
     execution.begin()
     stats: list[LogCompactionStat] = []
     for number, operation in enumerate(operations):
@@ -245,13 +245,15 @@ class _Execution(Execution[LogCompactionStat, LogCompaction]):
 
     listing: FileListing
     user_schema: str
+    #: whether its log files are native; the context may follow the table to another version meanwhile
+    native: bool
 
     @property
     def schema(self) -> str:
         return self.user_schema
 
     def file_name(self, number: int) -> str:
-        if self.ctx.config.version < NATIVE_LOGS_FROM:
+        if not self.native:
             return final_name(self.time, number, self.operations[number])
         return native_names(self.time, number, self.operations[number])[0]
 
@@ -261,7 +263,7 @@ class _Execution(Execution[LogCompactionStat, LogCompaction]):
             made = every_file([stats[number]])
             return [paths.in_partition(operation.partition, stat.file_name) for stat in made]
         names = [self.file_name(number)]
-        if self.ctx.config.version >= NATIVE_LOGS_FROM:
+        if self.native:
             names = list(native_names(self.time, number, operation))
         return [paths.in_partition(operation.partition, name) for name in names]
 
@@ -273,7 +275,8 @@ class _Execution(Execution[LogCompactionStat, LogCompaction]):
             return LogCompaction(time, None)
         if pending_restores(section.timeline):
             return None  # logs of the plan may be going: the publisher refuses, and says why
-        if ctx.config.changed(load_config(storage).completed_by(ctx.given)):
+        found = load_config(storage).completed_by(ctx.given)
+        if ctx.config.changed(found) or self.native != (found.version >= NATIVE_LOGS_FROM):
             return LogCompaction(time, None, given_up="the table's properties changed meanwhile")
         bound = _bound(ctx, time, self.operations)
         reason = _broken(*self.listing.now(), self.operations, bound)

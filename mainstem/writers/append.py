@@ -204,7 +204,8 @@ class BucketAppender:
                 del self._logs[place]
                 continue
             self._unwritten_bytes += log.held - before
-            if left is blocks:
+            taken = left.parts if after is None else left.parts[: len(left.parts) - len(after.parts)]
+            if not left.parts or any(not part.deletes for part in taken):
                 self._note(log.stats[0], blocks)
             if after is not None or log.is_full:
                 self._close_log(place)

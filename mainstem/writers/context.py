@@ -211,7 +211,7 @@ class WriterContext:
         ``Unsupported`` or ``Invalid``, naming the changed properties.
         """
         found = self.properties(section)
-        self._follow_version(found)
+        self.follow_version(found)
         if native_logs is not None:
             self._check_written(found, native_logs)
         if self.config.bucket_rules is not None:
@@ -233,8 +233,9 @@ class WriterContext:
             table=self.base,
         )
 
-    def _follow_version(self, found: TableConfig) -> None:
-        """The table may have another version, whose log files hold the same otherwise."""
+    def follow_version(self, found: TableConfig) -> None:
+        """Go by the version in these properties: the table may have another one meanwhile, whose log files
+        hold the same otherwise."""
         config = self.config.following(found)
         if config is not self.config:
             config.check_writable(self.base)

@@ -429,7 +429,7 @@ def append_anew(
     lines: Sequence[Committable],
     schema_seen: Callable[[str], None],
 ) -> int:
-    """As ``append``, of blocks that were staged before the table's log files became native ones."""
+    """As ``append``, of blocks that cannot be put as they are: among rows, or into native log files."""
     appender.write_routed(_staged_blocks(seams.storage, lines, schema_seen))
     return sum(one.rows for one in lines)
 
@@ -478,7 +478,7 @@ def in_order(
             )
         if one.stamp in seen:
             raise Invalid(f"staged rows ({one.path}) are given twice; nothing was committed", table=spec.base)
-        if bool(one.segments) != spec.staged_as_rows and not spec.takes_staged_blocks:
+        if bool(one.segments) != spec.staged_as_rows and not spec.takes_either:
             raise Invalid(f"staged rows ({one.path}) are of a table of another kind", table=spec.base)
         if (one.operation == DELETE) != (spec.operation == DELETE):
             raise Invalid(

@@ -485,7 +485,7 @@ class Transaction:
             with self._turns.step("add_staged"), self._refusals():
                 every = [staged_rows.parse_line(line, source=source) for line in lines if line.strip()]
                 found = staged_rows.counting(every)
-                if not self._spec.staged_as_rows:
+                if not self._spec.staged_as_rows and not any(one.segments for one in found):
                     return staged_rows.append(
                         seams, self._spec, self._opened(), found, schema_seen, self._every_buckets
                     )

@@ -112,9 +112,10 @@ class WriteSpec:
         return self.placed_at_commit or self.rings is not None or self.native_logs
 
     @property
-    def takes_staged_blocks(self) -> bool:
-        """Rows are staged as rows, but may also come as blocks from before the table was upgraded."""
-        return self.native_logs and not self.placed_at_commit and self.rings is None
+    def takes_either(self) -> bool:
+        """Rows may have been staged as rows or as blocks: they wait while the table is upgraded, or brought
+        back."""
+        return not self.placed_at_commit and self.rings is None
 
     @property
     def base(self) -> str:

@@ -184,6 +184,15 @@ def test_rows_of_a_write_that_is_not_completed_are_told_as_such(tmp_path):
         assert told.versions[-1].completion is None
 
 
+def test_a_native_log_file_that_is_being_written_is_no_damage(tmp_path):
+    table = made(tmp_path, table_version=10)
+    table.upsert(row(1, "first"))
+    with table.begin() as txn:
+        txn.write(row(3, "open"))
+        told = mainstem.open_table(table.path).explain_row("a")
+        assert told.troubles == () and [v.wins for v in told.versions] == [True]
+
+
 def test_a_key_of_several_partitions_is_told_in_each(tmp_path):
     table = made(tmp_path)
     table.upsert(row(1, "x"))

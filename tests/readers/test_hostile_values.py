@@ -174,3 +174,11 @@ def test_two_filters_that_pyarrow_shows_alike_have_two_identities():
 def test_filters_on_hostile_values_give_what_the_filtered_whole_gives(seed):
     counts = one_table(seed, steps=7, filters=10)
     assert counts["filters"] > 20
+
+
+def test_days_beyond_pythons_dates_are_counted(tmp_path):
+    day = pa.array([-(2**31)], pa.int32()).cast(pa.date32())
+    given = pa.table({"id": ["a"], "day": day})
+    table = mainstem.create_table(tmp_path / "days", given.schema, record_key="id", buckets=1)
+    table.bulk_insert(given)
+    assert table.scan(filter=field("day") < pa.scalar(0, pa.int32()).cast(pa.date32())).count_rows() == 1

@@ -267,6 +267,25 @@ def test_a_table_that_is_brought_back_to_9_has_no_native_log_that_counts(
     assert {"k20", "k21", "k22"} <= set(shown) and "k03" not in shown
 
 
+def test_services_that_had_the_table_open_write_no_native_log_once_it_is_of_version_9(tmp_path: Path) -> None:
+    path = newer(tmp_path / "t", **{"hoodie.metadata.enable": "true"}).path
+    alone = {"hoodie.mainstem.services": "off", "hoodie.clean.commits.retained": "1"}
+    open_since, table = (mainstem.open_table(path, alone) for _ in range(2))
+    open_since.upsert(rows([9], 2))
+    back = table.downgrade(9).compactions[-1]
+    for ts in (5, 6, 7):
+        table.upsert(rows(range(4), ts))
+    assert open_since.run_log_compaction(table.schedule_log_compaction())[0].given_up
+    planned = table.schedule_compaction()
+    assert planned is not None and open_since.run_compaction(planned)[0].completion
+    assert table.schedule_clean() is not None and open_since.clean()
+    open_since.create_index("column_stats", ["ts"])
+    native = (file.name for file in (tmp_path / "t").rglob("*") if paths.is_native_log(file.name))
+    assert not [log for log in map(paths.parse_log_name, native) if log is not None and log.instant > back]
+    report = mainstem.open_table(path).validate_metadata()
+    assert report is not None and report.ok
+
+
 def test_nothing_is_in_flight_when_a_table_is_brought_back_to_9(tmp_path: Path) -> None:
     table = newer(tmp_path / "t")
     flying = table.begin("upsert")

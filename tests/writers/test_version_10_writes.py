@@ -152,6 +152,30 @@ def test_files_and_footers_are_those_of_hudi(tmp_path: Path) -> None:
     assert [s["fileSizeInBytes"] for s in (first, second)] == [f.stat().st_size for f in (data, deletes)]
 
 
+def test_indexes_hold_the_rows_of_a_further_version_that_more_rows_follow(tmp_path: Path) -> None:
+    table = created(tmp_path, 10, buckets=1, properties={"hoodie.metadata.enable": "true"})
+    table.create_index("column_stats", ["ts", "name"])
+    with mainstem.open_table(tmp_path).begin("upsert") as transaction:
+        transaction.write(rows(["k01"], 1, gone=("k01",)))
+        transaction.write(rows(["k01", "k02"], 9))  # k01 follows its delete: both go into the next version
+        transaction.write(rows(["k03"], 2))
+        transaction.commit()
+    table = mainstem.open_table(tmp_path)
+    found = table.scan(columns=["id"], filter=pc.field("ts") == 9).to_arrow()["id"].to_pylist()
+    assert sorted(found) == ["k01", "k02"]
+    report = table.validate_metadata()
+    assert report is not None and report.ok, report
+
+
+def test_a_filter_reads_columns_that_older_log_files_lack(tmp_path: Path) -> None:
+    table = created(tmp_path, 10, buckets=1)
+    table.upsert(rows(["k01"], 1))
+    table.upsert(rows(["k02"], 1).append_column("later", pa.array([7])))
+    table = mainstem.open_table(tmp_path)
+    found = table.scan(columns=["later"], filter=pc.field("ts") == 1).to_arrow()["later"].to_pylist()
+    assert sorted(found, key=str) == [7, None]
+
+
 def test_deletes_alone_make_no_file_of_rows(tmp_path: Path) -> None:
     table = created(tmp_path, 10, properties={"hoodie.record.merge.mode": "COMMIT_TIME_ORDERING"})
     table.delete({"id": ["k01"], "city": ["rome"]})
@@ -282,6 +306,24 @@ def test_rows_that_were_staged_before_the_table_was_upgraded_are_committed(tmp_p
         transaction.commit()
     assert [(row["id"], row["ts"]) for row in content(table)] == [("k01", 1), ("k20", 3)]
     assert native_files(tmp_path) and not list(tmp_path.glob("*/.*.log.*"))
+
+
+def test_rows_that_were_staged_before_the_table_was_brought_back_are_committed(tmp_path: Path) -> None:
+    from mainstem.writers.staged_rows import Stager
+
+    table = created(tmp_path, 10)
+    seams = table.opened.seams
+    old = Stager(seams.storage, table.staging_spec(SCHEMA), "sink", seams.random)
+    lines = [old.stage(rows(["k01", "k02", "k20"], 1)), old.stage(rows(["k02"], 2, gone=("k02",)))]
+    table = mainstem.open_table(tmp_path, OPTIONS)
+    table.downgrade(9)
+    new = Stager(seams.storage, table.staging_spec(SCHEMA), "sink", seams.random)
+    lines.append(new.stage(rows(["k20"], 3)))
+    with table.begin("upsert") as transaction:
+        assert transaction.add_staged(lines) == 5
+        transaction.commit()
+    assert [(row["id"], row["ts"]) for row in content(table)] == [("k01", 1), ("k20", 3)]
+    assert not native_files(tmp_path)
 
 
 def test_tasks_write_and_files_of_attempts_that_lost_go(tmp_path: Path) -> None:

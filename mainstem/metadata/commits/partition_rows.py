@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.errors import CorruptTable
-from mainstem.layout.properties import TableConfig
+from mainstem.layout.properties import NATIVE_LOGS_FROM, TableConfig
 from mainstem.limits import CHUNK_ROWS
 from mainstem.metadata.commits.action import Action, FileChanges
 from mainstem.metadata.commits.expression_rows import expression_stats
@@ -49,12 +49,14 @@ _LISTED = 256
 class Maintained:
     """The partitions to write to, their file groups, and the definitions of the indexes.
 
-    Definitions matter because an index dropped and made anew on other columns may have the same groups. Rows
-    made for another ``Maintained`` are made again.
+    Definitions matter because an index dropped and made anew on other columns may have the same groups, and
+    ``native_logs`` because the table's version may change meanwhile: readers of version 9 take native log
+    files for base files. Rows made for another ``Maintained`` are made again.
     """
 
     groups: tuple[tuple[str, tuple[str, ...]], ...] = ()
     definitions: tuple[Definition | None, ...] = ()
+    native_logs: bool = False
 
     @classmethod
     def now(
@@ -79,7 +81,8 @@ class Maintained:
             found.append((partition, groups_touched(partition, ids, touched)))
         indexes = [partition for partition, _ in found if partition != FILES]
         definitions = read_definitions(storage, config) if indexes else Definitions()
-        return cls(tuple(found), tuple(map(definitions.get, indexes)))
+        native = bool(found) and config.version >= NATIVE_LOGS_FROM
+        return cls(tuple(found), tuple(map(definitions.get, indexes)), native)
 
     def __bool__(self) -> bool:
         return bool(self.groups)

@@ -278,10 +278,16 @@ class _Search:
 
     def _versions_in(self, slice_: FileSlice, name: str, visible: bool) -> Iterator[_Found]:
         path = paths.in_partition(slice_.partition, name)
-        if paths.parse_log_name(name) is None:
+        log = paths.parse_log_name(name)
+        if log is None:
             yield from self._in_base(_Place(slice_, name, None, 0, visible), path)
             return
-        blocks = blocks_of(self.storage, path, damaged=self.view.damaged)
+        try:
+            blocks = blocks_of(self.storage, path, damaged=self.view.damaged)
+        except CorruptTable:
+            if log.is_native and self.state.completion(log.instant) is None:
+                return  # its writer has not ended it: nobody reads it until then
+            raise
         for number, block in enumerate(blocks):
             if block.kind is BlockKind.CORRUPT:
                 self.troubles.setdefault(

@@ -159,7 +159,8 @@ class BaseFile:
 
     def taken(self, group: int, names: Sequence[str], rows: np.ndarray) -> Iterator[pa.Table]:
         """Rows by number (ascending within the row group); one table per batch that contains any."""
-        schema = pa.schema([self.source.schema_arrow.field(name) for name in self.held(names)])
+        names = self.held(names) or self.names[:1]  # as ``_group`` has it
+        schema = pa.schema([self.source.schema_arrow.field(name) for name in names])
         first = 0
         for table in self._group(self._coded([group], schema.names), group, names):
             low, high = np.searchsorted(rows, (first, first + table.num_rows))

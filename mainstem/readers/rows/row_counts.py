@@ -100,12 +100,18 @@ def _only_value(base: BaseFile, group: int, name: str, kind: pa.DataType) -> pa.
         return None
     if told.null_count == base.source.metadata.row_group(group).num_rows:
         return pa.scalar(None, kind)
-    if told.null_count or not told.has_min_max or told.min != told.max:
+    if told.null_count or not told.has_min_max:
         return None
-    text = told.min if pa.types.is_string(kind) else ""
+    try:
+        least, greatest = told.min, told.max
+    except OverflowError:  # a day that Python's dates do not have
+        return None
+    if least != greatest:
+        return None
+    text = least if pa.types.is_string(kind) else ""
     if not isinstance(text, str) or len(text) > _WHOLE_TEXT_MAX or (pa.types.is_string(kind) and not text):
         return None
     try:
-        return pa.scalar(told.min, kind)
+        return pa.scalar(least, kind)
     except pa.ArrowException:
         return None
