@@ -47,7 +47,8 @@ def test_an_upsert_costs_few_calls_and_fewer_under_the_lock(counted: Table) -> N
     has_metadata = bool(counted.config.metadata_partitions)
     calls = calls_of_an_upsert(counted)
     story = "\n".join(f"{'[[' if held else '  '} {name} {path}" for name, path, held in calls)
-    most, most_held = (33, 15) if has_metadata else (22, 9)
+    # without metadata the last sync is a call of its own, after the lock
+    most, most_held = (33, 15) if has_metadata else (23, 9)
     assert len(calls) <= most, story
     assert sum(held for _, _, held in calls) <= most_held, story
 

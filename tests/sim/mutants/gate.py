@@ -121,7 +121,7 @@ def decided_files_are_put_over() -> list[Patch]:
 
 @seeded_bug("the data table's file is decided ahead of the metadata table's", "indexed", body="store")
 def data_goes_first() -> list[Patch]:
-    def publish(self: GateEpoch, target: str) -> None:
+    def publish(self: GateEpoch, target: str, *, durable: bool = True) -> None:
         files = [(target, self._content, None)]
         if self._ahead_target is not None:
             assert self._ahead is not None

@@ -74,9 +74,11 @@ def doubtful_may_commit() -> list[Patch]:
 def failed_sync_is_forgotten() -> list[Patch]:
     def settle(self: BucketAppender, others: Sequence[Any] = ()) -> None:
         logs = list(self._logs.values())
+        for log in logs:
+            self._end(log)
         self._logs.clear()
-        self._closed += [log.stat for log in logs]
-        sinks = [*(log.sink for log in logs), *others]
+        self._closed += [stat for log in logs for stat in log.stats]
+        sinks = [*(sink for log in logs for sink in log.sinks), *others]
         folders = {""} | {f.rpartition("/")[0] for f in self._folders} | self._folders
         try:
             self._storage.settle(sinks, sorted(folders), durable=self._spec.fsync)
@@ -89,10 +91,11 @@ def failed_sync_is_forgotten() -> list[Patch]:
 @seeded_bug("log files that are closed at roll-over are not synced", faults=ROLLING_OVER)
 def rolled_over_not_synced() -> list[Patch]:
     def close(self: BucketAppender, key: tuple[str, int]) -> None:
-        log = self._logs.pop(key)
-        log.sink.close(durable=False)
-        log.stat.size_bytes = log.sink.size
-        self._closed.append(log.stat)
+        self._end(self._logs[key])
+        self._put_markers()
+        for sink in self._logs[key].sinks:
+            sink.close(durable=False)
+        self._note_closed(key)
 
     return [patch.object(BucketAppender, "_close_log", close)]
 
@@ -100,9 +103,12 @@ def rolled_over_not_synced() -> list[Patch]:
 @seeded_bug("a log file whose closing at roll-over failed is left out of the commit", faults=ROLLING_OVER)
 def rolled_over_is_lost() -> list[Patch]:
     def close(self: BucketAppender, key: tuple[str, int]) -> None:
+        self._end(self._logs[key])
+        self._put_markers()
         log = self._logs.pop(key)
-        log.sink.close(durable=self._spec.fsync)
-        self._closed.append(log.stat)
+        for sink in log.sinks:
+            sink.close(durable=self._spec.fsync)
+        self._closed += log.stats
 
     return [
         patch.object(BucketAppender, "_close_log", close),
