@@ -19,7 +19,7 @@ ENOUGH = 40
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("scenario", "seed"), [("versions", 7), ("versions-indexed", 2)])
+@pytest.mark.parametrize(("scenario", "seed"), [("versions", 7), ("versions-indexed", 7)])
 def test_the_version_changes_beside_everybody(scenario: str, seed: int) -> None:
     result = simulate(seed, scenario)
     assert result.failure is None, f"{result.failure}\n{replay_command(result)}"
