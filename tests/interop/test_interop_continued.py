@@ -13,8 +13,15 @@ import pytest
 from java_hudi import JavaHudi
 
 from tests.golden_tables.continued import TABLES, Continued, open_as_its_writers, refusal, shown
+from tests.golden_tables.tables import expectations
 
-WRITTEN = [name for name in TABLES if refusal(name) is None]
+
+def _is_known_to_java(name: str) -> bool:
+    """Java 1.2.0 reads no table of version 10; test_interop_version_10.py asks the one that does."""
+    return int(expectations(name)["table_config"]["hoodie.table.version"]) < 10
+
+
+WRITTEN = [name for name in TABLES if refusal(name) is None and _is_known_to_java(name)]
 # Java's snapshot shows rows of an instant that never completed (SAFETY.md), so it cannot be the model's.
 SHOWS_UNCOMMITTED = ("orphan_resurrected",)
 
