@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from functools import partialmethod
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -28,7 +29,7 @@ from daft.schema import Schema
 from mainstem import errors
 from mainstem.engines.pinned import ReadTask, of_time
 from mainstem.engines.pushed import TURNED, compared
-from mainstem.engines.write_job import WriteJob, WriteTask
+from mainstem.engines.write_job import JobSink
 from mainstem.errors import MainstemError
 from mainstem.writers.outcome import Outcome
 
@@ -143,7 +144,7 @@ class _Slices(DataSourceTask):
                 yield RecordBatch.from_arrow_record_batches([batch], batch.schema)
 
 
-class MainstemSink(DataSink[bytes]):
+class MainstemSink(JobSink, DataSink[bytes]):
     """A write for ``DataFrame.write_sink``, used once. Its ``outcome`` is there afterwards.
 
     ``schema``: Arrow schema of the rows: columns that the table lacks are added. Daft tells a sink nothing of
@@ -158,32 +159,12 @@ class MainstemSink(DataSink[bytes]):
         guard: StreamGuard | None = None,
         schema: pa.Schema | None = None,
     ) -> None:
-        self._job: WriteJob | None = WriteJob(table, operation, guard)
+        super().__init__(table, operation, guard)
         self._rows = schema
-        self._task: WriteTask | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        """A worker needs what to write with, and neither the table nor the transaction."""
-        return {**self.__dict__, "_job": None}
-
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
-        self.__dict__.update(state)
 
     def name(self) -> str:
         """Daft's name of the write."""
         return _NAME
-
-    @property
-    def outcome(self) -> Outcome:
-        """How the write ended."""
-        found = self._own.outcome
-        assert found is not None, "the write has not ended"
-        return found
-
-    @property
-    def _own(self) -> WriteJob:
-        assert self._job is not None, "only the process that made the sink commits"
-        return self._job
 
     def committed_before(self) -> bool:
         """Begin, and tell whether a commit holds this guarded write already."""
@@ -223,10 +204,6 @@ class MainstemSink(DataSink[bytes]):
             "status": pa.array([made.status]), "instant": pa.array([made.instant], pa.large_string()),
             "rows": pa.array([made.rows], pa.int64()),
         })  # fmt: skip
-
-    def abort(self) -> None:
-        """Nothing of the write becomes visible."""
-        self._own.abort()
 
 
 def _told(text: str) -> MainstemError | None:
@@ -286,23 +263,12 @@ class _Least(PredicateVisitor[Any]):
             return None
         return compared(operator, str(one), other[0], self._schema)
 
-    def visit_equal(self, left: Any, right: Any) -> Any:
-        return self._compared("Eq", left, right)
-
-    def visit_not_equal(self, left: Any, right: Any) -> Any:
-        return self._compared("NotEq", left, right)
-
-    def visit_less_than(self, left: Any, right: Any) -> Any:
-        return self._compared("Lt", left, right)
-
-    def visit_less_than_or_equal(self, left: Any, right: Any) -> Any:
-        return self._compared("LtEq", left, right)
-
-    def visit_greater_than(self, left: Any, right: Any) -> Any:
-        return self._compared("Gt", left, right)
-
-    def visit_greater_than_or_equal(self, left: Any, right: Any) -> Any:
-        return self._compared("GtEq", left, right)
+    visit_equal = partialmethod(_compared, "Eq")
+    visit_not_equal = partialmethod(_compared, "NotEq")
+    visit_less_than = partialmethod(_compared, "Lt")
+    visit_less_than_or_equal = partialmethod(_compared, "LtEq")
+    visit_greater_than = partialmethod(_compared, "Gt")
+    visit_greater_than_or_equal = partialmethod(_compared, "GtEq")
 
     def visit_between(self, expr: Any, lower: Any, upper: Any) -> Any:
         low, high = self._compared("GtEq", expr, lower), self._compared("LtEq", expr, upper)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -23,7 +23,7 @@ from ray.data.datasource import ReadTask
 
 from mainstem.engines.pinned import ReadTask as SlicesTask
 from mainstem.engines.pinned import of_time
-from mainstem.engines.write_job import WriteJob, WriteTask
+from mainstem.engines.write_job import JobSink
 from mainstem.errors import MainstemError
 from mainstem.writers.outcome import Outcome
 
@@ -183,37 +183,17 @@ class _Reading:
             yield table if table.num_columns else pa.table({_NO_COLUMN: pa.nulls(table.num_rows)})
 
 
-class MainstemDatasink(Datasink[bytes]):
+class MainstemDatasink(JobSink, Datasink[bytes]):
     """A write for ``Dataset.write_datasink``, used once. Its ``outcome`` is there afterwards."""
 
     def __init__(self, table: Table, operation: str = "upsert", *, guard: StreamGuard | None = None) -> None:
-        self._job: WriteJob | None = WriteJob(table, operation, guard)
-        self._task: WriteTask | None = None
+        super().__init__(table, operation, guard)
         #: of the rows, where Ray does not tell it when the write starts
         self.schema: Any = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        """A worker needs what to write with, and neither the table nor the transaction."""
-        return {**self.__dict__, "_job": None}
-
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
-        self.__dict__.update(state)
 
     def get_name(self) -> str:
         """Ray's name of the write."""
         return "Mainstem"
-
-    @property
-    def outcome(self) -> Outcome:
-        """How the write ended."""
-        found = self._own.outcome
-        assert found is not None, "the write has not ended"
-        return found
-
-    @property
-    def _own(self) -> WriteJob:
-        assert self._job is not None, "only the process that made the sink commits"
-        return self._job
 
     def committed_before(self) -> bool:
         """Begin a guarded write, and tell whether a commit holds it already."""
@@ -241,10 +221,6 @@ class MainstemDatasink(Datasink[bytes]):
     def on_write_failed(self, error: Exception) -> None:
         """Abort."""
         self.abort()
-
-    def abort(self) -> None:
-        """Nothing of the write becomes visible."""
-        self._own.abort()
 
 
 def _ours(error: BaseException | None) -> MainstemError | None:

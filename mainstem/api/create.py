@@ -22,6 +22,7 @@ from mainstem.layout.properties import (
     WRITABLE_VERSIONS,
     TableConfig,
     encode_config,
+    has_table,
     table_checksum,
 )
 from mainstem.layout.stored_bucket_rules import put_first_rules
@@ -519,7 +520,7 @@ def put_table(seams: Seams, raw: Mapping[str, str]) -> str:
         return identity
     except OSError as error:
         with suppress(OSError):
-            if not made and _has_properties(storage):  # another creator made it meanwhile
+            if not made and has_table(storage):  # another creator made it meanwhile
                 raise _exists(storage) from error
         raise Unavailable(f"the table cannot be created: {error}", table=storage.base) from error
 
@@ -532,7 +533,7 @@ def _link_properties(storage: Storage, private: str) -> None:
 
 def refuse_what_is_there(storage: Storage) -> None:
     """Raises ``TableExists`` for a table, ``Invalid`` for instants without a ``hoodie.properties``."""
-    if _has_properties(storage):
+    if has_table(storage):
         raise _exists(storage)
     instants = [i for i in map(parse_instant, storage.names(paths.TIMELINE)) if i is not None]
     # An inflight file alone shows no row: a writer that began in a deleted table made it a moment later.
@@ -542,7 +543,7 @@ def refuse_what_is_there(storage: Storage) -> None:
     found += [f"history/{n}" for n in archived]
     if not found:
         return
-    if _has_properties(storage):
+    if has_table(storage):
         raise _exists(storage)  # made and written to since
     raise Invalid(
         f"{paths.TIMELINE} holds {min(found)}, but there is no {paths.PROPERTIES}: these are the remains of"
@@ -550,11 +551,6 @@ def refuse_what_is_there(storage: Storage) -> None:
         " Remove the folder, or restore its hoodie.properties",
         table=storage.base,
     )
-
-
-def _has_properties(storage: Storage) -> bool:
-    """While another engine replaces the properties they are in their backup alone."""
-    return any(storage.stat(path) is not None for path in (paths.PROPERTIES, paths.PROPERTIES_BACKUP))
 
 
 def _exists(storage: Storage) -> TableExists:

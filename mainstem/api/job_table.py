@@ -24,7 +24,7 @@ from mainstem.formats.avro_schema import META_FIELDS
 from mainstem.indexing.index_lists import ready
 from mainstem.indexing.status import BUILDING, PLANNED, READY
 from mainstem.layout.key_index import key_index
-from mainstem.layout.properties import WRITABLE_VERSIONS, TableConfig, load_config
+from mainstem.layout.properties import WRITABLE_VERSIONS, TableConfig, has_table, load_config
 from mainstem.options import METADATA, flag
 from mainstem.options.engines import OPERATION
 from mainstem.options.metadata import INDEX_SWITCHES
@@ -206,9 +206,7 @@ def _opened(options: Wanted) -> Table:
 
 def exists(location: Location) -> bool:
     """Whether a table lies there."""
-    storage = storage_of(location)
-    names = (paths.PROPERTIES, paths.PROPERTIES_BACKUP)  # the backup while a writer replaces it
-    return any(storage.stat(name) is not None for name in names)
+    return has_table(storage_of(location))
 
 
 def _create(options: Wanted, schema: pa.Schema) -> Table | None:

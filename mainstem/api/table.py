@@ -12,12 +12,11 @@ from mainstem.api.services import Services
 from mainstem.api.vectors import Vectors
 from mainstem.api.write_request import write_spec
 from mainstem.errors import Invalid, MainstemError, Unavailable, naming
-from mainstem.layout.properties import TableConfig, load_config
+from mainstem.layout.properties import TableConfig, has_table, load_config
 from mainstem.options.locks import AUTH as ZOOKEEPER_AUTH
 from mainstem.options.metrics import METRICS
 from mainstem.options.writing import CLOCK_OFFSET
 from mainstem.publish.table_identity import known_identity
-from mainstem.storage import paths
 from mainstem.storage.backends import Place, location_of, reopens, storage_of
 from mainstem.storage.store_options import split
 from mainstem.truetime.seams import Seams
@@ -809,4 +808,4 @@ def open_table(
 
 def _is_table(storage: Storage) -> bool:
     with naming(storage.base, "the table cannot be opened", "check the place and the credentials"):
-        return any(storage.stat(path) is not None for path in (paths.PROPERTIES, paths.PROPERTIES_BACKUP))
+        return has_table(storage)

@@ -8,14 +8,14 @@ something lies in it, so an empty one is kept by an object of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from mainstem.catalogs.entries import PROVIDER
-from mainstem.catalogs.protocol import Entry, Part
+from mainstem.catalogs.protocol import Entry, WithoutPartitions
 from mainstem.catalogs.table_names import DEFAULT_DATABASE, checked
 from mainstem.errors import Invalid, MainstemError, Unavailable, Unsupported
-from mainstem.storage import paths
+from mainstem.layout.properties import has_table
 from mainstem.storage.backends import storage_of
 from mainstem.storage.folders import has_folders, make_folder
 from mainstem.storage.location import Location
@@ -23,7 +23,7 @@ from mainstem.storage.protocol import Storage
 from mainstem.storage.spellings import same_place
 
 
-class FolderCatalog:
+class FolderCatalog(WithoutPartitions):
     """``location``: the catalog's folder, which need not be there while nothing is in it."""
 
     keeps_entries = False
@@ -96,7 +96,7 @@ class FolderCatalog:
         where = self.table_location(database, name)
         folder = f"{database}/{name}"
         with self._storage("read") as storage:
-            if any(storage.stat(f"{folder}/{one}") for one in (paths.PROPERTIES, paths.PROPERTIES_BACKUP)):
+            if has_table(storage, folder):
                 return Entry(database, name, where, parameters={PROVIDER: "hudi"})
             there = sorted(e.name for e in storage.entries(folder))
         if not there:
@@ -129,18 +129,6 @@ class FolderCatalog:
             " delete the"
             " table with all of its rows say purge=True (command line: --purge)"
         )
-
-    def partitions(self, entry: Entry) -> list[Part]:
-        return []
-
-    def add_partitions(self, entry: Entry, parts: Sequence[Part]) -> None:
-        return
-
-    def move_partitions(self, entry: Entry, parts: Sequence[Part]) -> None:
-        return
-
-    def drop_partitions(self, entry: Entry, parts: Sequence[Part]) -> None:
-        return
 
 
 def _is_name(name: str) -> bool:

@@ -8,21 +8,20 @@ are found as pyiceberg finds them for a catalog ``mainstem``: ``PYICEBERG_CATALO
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from mainstem.catalogs.entries import LAST_COMPLETION, PROVIDER
-from mainstem.catalogs.protocol import Column, Entry, Part
+from mainstem.catalogs.protocol import Column, Entry, WithoutPartitions
 from mainstem.errors import Invalid, Unavailable, Unsupported
+from mainstem.iceberg import SEEN
 
 SCHEME = "rest:"
 #: of an entry: location of the version of Iceberg's metadata that the name stands for
 METADATA = "metadata_location"
-#: property of an Iceberg table that mainstem published (``iceberg.metadata_versions``)
-_SEEN = "mainstem-seen"
 _CONFIGURED = "mainstem"
 
 
@@ -40,7 +39,7 @@ def check_rest_place(place: str) -> None:
 
 
 @dataclass(frozen=True)
-class IcebergRest:
+class IcebergRest(WithoutPartitions):
     """``place``: as in the module's text."""
 
     place: str
@@ -134,8 +133,8 @@ class IcebergRest:
         columns: list[Column] = [(field.name, str(field.field_type)) for field in schema.fields]
         parts = [schema.find_field(part.source_id).name for part in found.metadata.spec().fields]
         parameters = {METADATA: found.metadata_location, "table_type": "ICEBERG"}
-        if _SEEN in told:
-            parameters = {METADATA: found.metadata_location, PROVIDER: "hudi", LAST_COMPLETION: told[_SEEN]}
+        if SEEN in told:
+            parameters = {METADATA: found.metadata_location, PROVIDER: "hudi", LAST_COMPLETION: told[SEEN]}
         return Entry(
             database, name, found.metadata.location, tuple(one for one in columns if one[0] not in parts),
             tuple(one for one in columns if one[0] in parts), parameters, found=found.metadata_location,
@@ -179,15 +178,3 @@ class IcebergRest:
             except NoSuchTableError:
                 return False
             return True
-
-    def partitions(self, entry: Entry) -> list[Part]:
-        return []
-
-    def add_partitions(self, entry: Entry, parts: Sequence[Part]) -> None:
-        return
-
-    def move_partitions(self, entry: Entry, parts: Sequence[Part]) -> None:
-        return
-
-    def drop_partitions(self, entry: Entry, parts: Sequence[Part]) -> None:
-        return

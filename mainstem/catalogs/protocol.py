@@ -100,6 +100,22 @@ class CatalogStore(Protocol):
         """Removes names alone; those that are gone are no error."""
 
 
+class WithoutPartitions:
+    """Part of a catalog that holds tables as a whole."""
+
+    def partitions(self, entry: Entry) -> list[Part]:
+        return []
+
+    def add_partitions(self, entry: Entry, parts: Sequence[Part]) -> None:
+        return
+
+    def move_partitions(self, entry: Entry, parts: Sequence[Part]) -> None:
+        return
+
+    def drop_partitions(self, entry: Entry, parts: Sequence[Part]) -> None:
+        return
+
+
 class Catalogued(Protocol):
     """A catalog as users hold it."""
 

@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 
 from mainstem.api.create import create_table
+from mainstem.api.job_table import exists
 from mainstem.api.real_seams import as_text
 from mainstem.api.table import Table, open_table
 from mainstem.errors import Invalid, TableExists
 from mainstem.formats.avro_schema import META_FIELDS
-from mainstem.storage import paths
-from mainstem.storage.backends import location_of, storage_of
+from mainstem.storage.backends import location_of
 from mainstem.storage.store_options import split
 
 #: arguments of ``create_table`` that make a table what it is
@@ -34,10 +34,8 @@ def place(root: str | None, name: str, path: str | None, what: str) -> str:
 def opened(path: str, properties: Mapping[str, object] | None) -> Table | None:
     """The table at a path; None if there is none."""
     of_store, _ = split(as_text(properties))
-    storage = storage_of(location_of(path, options=of_store))
-    if all(storage.stat(name) is None for name in (paths.PROPERTIES, paths.PROPERTIES_BACKUP)):
-        return None
-    return open_table(path, properties)
+    there = exists(location_of(path, options=of_store))
+    return open_table(path, properties) if there else None
 
 
 def opened_or_made(

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from mainstem.engines.workers import location_of_tasks, no_table_here
 from mainstem.errors import Invalid, Unavailable, Unsupported
 from mainstem.options.services import CLEAN_COMMITS
 from mainstem.readers.changes.commit_range import write_times
@@ -26,8 +27,7 @@ from mainstem.readers.planning.table_state import TableState
 from mainstem.readers.queries.scan_plan import ReadableSplit, ScanPlan
 from mainstem.readers.queries.snapshot import View
 from mainstem.readers.rows.split import Split
-from mainstem.storage import paths
-from mainstem.storage.backends import reopens, storage_of
+from mainstem.storage.backends import storage_of
 from mainstem.storage.location import Location
 from mainstem.storage.protocol import Storage
 
@@ -74,13 +74,7 @@ class ReadTask:
 
 
 def _gone(storage: Storage, error: FileNotFoundError) -> Unavailable:
-    if storage.stat(paths.PROPERTIES) is None:
-        return Unavailable(
-            "this worker finds no table at its path: put tables where all workers reach them (an object"
-            " store, a shared folder)",
-            table=storage.base,
-        )
-    return Unavailable(
+    return no_table_here(storage) or Unavailable(
         f"a file of the query was removed before its task read it ({error}): a clean retains too few commits"
         f" for queries of this length; plan the query again, or raise {CLEAN_COMMITS}",
         table=storage.base,
@@ -142,7 +136,7 @@ def snapshot(
     table: Table, *, as_of: str | None = None, as_of_completion: str | None = None
 ) -> Pinned:
     """The table now, or as of a time, as in ``Table.scan``, which tells what is raised."""
-    location = _reopened(table)
+    location = location_of_tasks(table)
     opened = table.opened
     storage = opened.seams.storage
     if as_of_completion is not None:  # what it shows never changes
@@ -176,7 +170,7 @@ def _of_view(table: Table, view: View, filter: pc.Expression | None = None) -> S
 def changed(table: Table, after: str | None, until: str | None, *, deletes: bool = False) -> Pinned:
     """What instants changed that completed in (``after``, ``until``], as in ``Table.changes``; without
     ``until``, up to the newest one now."""
-    location = _reopened(table)
+    location = location_of_tasks(table)
     if until is None:
         opened = table.opened
         done = write_times(TableState.load(opened.seams.storage, opened.config))
@@ -202,17 +196,6 @@ def of_time(
             table=table.path,
         )
     return changed(table, after, until, deletes=deletes)
-
-
-def _reopened(table: Table) -> Location:
-    storage = table.opened.seams.storage
-    if not reopens(storage):
-        raise Unsupported(
-            "this table's storage exists only in this process: tasks of an engine cannot reach it; use"
-            " Table.scan and Table.upsert",
-            table=table.path,
-        )
-    return storage.location
 
 
 def _narrowed(

@@ -15,16 +15,17 @@ same instant as those of the attempt that counts. Without buckets no file of an 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from mainstem.engines.workers import location_of_tasks, no_table_here
 from mainstem.errors import Invalid, MainstemError, RolledBack, Unavailable, Unsupported
 from mainstem.layout.schema_fit import arrow_user_schema
 from mainstem.storage import paths
-from mainstem.storage.backends import reopens, storage_of
+from mainstem.storage.backends import storage_of
 from mainstem.storage.protocol import Storage
 from mainstem.writers.outcome import ALREADY_COMMITTED, EMPTY, Outcome, check_operation
 from mainstem.writers.rows_in import RowStream, rows_in, without_index
@@ -90,12 +91,8 @@ def _fed(storage: Storage, spec: WriteSpec, rows: Rows) -> Iterator[pa.Table]:
 def _check_open(storage: Storage, spec: WriteSpec, *, begins: bool = False) -> None:
     if storage.stat(paths.heartbeat(spec.instant)) is not None:
         return
-    if begins and storage.stat(paths.PROPERTIES) is None:
-        raise Unavailable(
-            "this worker finds no table at its path: put tables where all workers reach them (an object"
-            " store, a shared folder)",
-            table=spec.base,
-        )
+    if begins and (missing := no_table_here(storage)) is not None:
+        raise missing
     raise RolledBack(
         "the transaction of this task is closed: its job has ended, or it was rolled back; nothing of this"
         " attempt stays",
@@ -140,12 +137,7 @@ class WriteJob:
             raise Unsupported(
                 "delete_partition has no rows: call Table.delete_partition", table=self.table.path
             )
-        if not reopens(self.table.opened.seams.storage):
-            raise Unsupported(
-                "this table's storage exists only in this process: tasks of an engine cannot reach it; use"
-                " Table.upsert",
-                table=self.table.path,
-            )
+        location_of_tasks(self.table)
 
     def begin(self, schema: pa.Schema | None = None) -> WriteTask:
         """Open the transaction. ``schema``: columns of the rows, as far as it is known; those that the table
@@ -211,6 +203,38 @@ class WriteJob:
         """Nothing of the job becomes visible. After a commit it does nothing."""
         if self._txn is not None and self.outcome is None:
             self._txn.abort()
+
+
+class JobSink:
+    """What is common to the sinks of engines: one write, whose sink is copied to workers, used once. Its
+    ``outcome`` is there afterwards."""
+
+    def __init__(self, table: Table, operation: str, guard: StreamGuard | None) -> None:
+        self._job: WriteJob | None = WriteJob(table, operation, guard)
+        self._task: WriteTask | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A worker needs what to write with, and neither the table nor the transaction."""
+        return {**self.__dict__, "_job": None}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__dict__.update(state)
+
+    @property
+    def _own(self) -> WriteJob:
+        assert self._job is not None, "only the process that made the sink commits"
+        return self._job
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the write ended."""
+        found = self._own.outcome
+        assert found is not None, "the write has not ended"
+        return found
+
+    def abort(self) -> None:
+        """Nothing of the write becomes visible."""
+        self._own.abort()
 
 
 def _has_rows(spec: WriteSpec, result: bytes) -> bool:

@@ -6,3 +6,6 @@ how one snapshot follows another, ``after_changes`` when it happens by itself. F
 business (the extra ``iceberg``): manifests, metadata and statistics are written by its public functions.
 Nothing here changes the table, and nothing of the table depends on what is here.
 """
+
+#: property of an Iceberg table that mainstem published: the newest time on the timeline that it was made from
+SEEN = "mainstem-seen"

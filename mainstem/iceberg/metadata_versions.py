@@ -15,14 +15,13 @@ from pyiceberg.exceptions import ValidationError
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from mainstem.errors import CorruptTable, Invalid
+from mainstem.iceberg import SEEN
 from mainstem.iceberg.store_io import StoreIO
 from mainstem.limits import ICEBERG_FILE_BYTES_MAX
 from mainstem.publish.staging import create_once
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 
-#: property of the Iceberg table: the newest time on the timeline that it was made from
-SEEN = "mainstem-seen"
 GRACE_MS = 3_600_000
 VERSIONS_KEPT = 10
 

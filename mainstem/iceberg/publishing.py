@@ -67,10 +67,11 @@ from pyiceberg.types import (
 
 from mainstem.errors import Unavailable, Unsupported, naming
 from mainstem.formats.avro_schema import avro_to_arrow
+from mainstem.iceberg import SEEN
 from mainstem.iceberg.columns import iceberg_schema, name_mapping, same_columns, still_readable
 from mainstem.iceberg.data_files import Describer, Footer, NotOneValue, read_footer
 from mainstem.iceberg.manifests import NextManifests, removed_in
-from mainstem.iceberg.metadata_versions import SEEN, Version, put_hint, put_next, read_newest, tidy
+from mainstem.iceberg.metadata_versions import Version, put_hint, put_next, read_newest, tidy
 from mainstem.iceberg.store_io import StoreIO
 from mainstem.layout.properties import TableConfig, load_config
 from mainstem.layout.slicing import base_slice

@@ -563,6 +563,13 @@ def parsed_config(data: bytes, path: str) -> TableConfig:
     return TableConfig(parse_properties(data, path=path), path)
 
 
+def has_table(storage: Storage, folder: str = "") -> bool:
+    """Whether there are a table's properties, in a folder or at the base. While somebody replaces them they
+    are in their backup alone."""
+    names = (paths.PROPERTIES, paths.PROPERTIES_BACKUP)
+    return any(storage.stat(paths.in_partition(folder, name)) is not None for name in names)
+
+
 def load_config(storage: Storage) -> TableConfig:
     """Read ``hoodie.properties``, or its backup while a writer replaces the file.
 

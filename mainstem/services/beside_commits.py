@@ -45,6 +45,7 @@ from weakref import WeakValueDictionary
 
 from mainstem.errors import CorruptTable, MainstemError
 from mainstem.forks import Mutex
+from mainstem.layout.properties import has_table
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.metadata.metadata_partitions import has_metadata
 from mainstem.options.services import (
@@ -334,7 +335,7 @@ class BesideCommits:
         """Whether the table was removed meanwhile."""
         storage = self._ctx.seams.storage
         try:
-            return all(storage.stat(path) is None for path in (paths.PROPERTIES, paths.PROPERTIES_BACKUP))
+            return not has_table(storage)
         except OSError:
             return False
 

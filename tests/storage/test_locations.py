@@ -36,7 +36,7 @@ _OPENERS = {
     "services/compact_group.py", "spark/indexes.py", "spark/jobs.py", "spark/key_tasks.py",
     "spark/source_readers.py", "spark/stream_metrics.py", "spark/tasks.py", "flink/split_reader.py",
     "flink/stage_function.py", "api/purging.py", "catalogs/folder.py", "ui/found_tables.py",
-    "engines/named.py", "engines/pinned.py", "engines/write_job.py",
+    "engines/pinned.py", "engines/write_job.py",
 }  # fmt: skip
 
 
