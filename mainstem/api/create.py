@@ -18,7 +18,6 @@ from mainstem.layout.key_index import key_index, table_index
 from mainstem.layout.properties import (
     FIELD_PREFIXED,
     FOR_JAVA,
-    NATIVE_LOGS_FROM,
     WRITABLE_VERSIONS,
     TableConfig,
     encode_config,
@@ -74,6 +73,7 @@ from mainstem.options.tables import (
     KEEP_TOMBSTONES,
     LAYOUT_VERSION,
     MERGE_MODE,
+    NATIVE_LOGS_FROM,
     ORDERING_FIELDS,
     PARTIAL_UPDATES,
     PAYLOAD_CLASS,

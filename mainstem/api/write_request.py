@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mainstem.errors import CorruptTable, Invalid, Unsupported
-from mainstem.layout.properties import NATIVE_LOGS_FROM
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.merge.modes import FILL_UNAVAILABLE
 from mainstem.options import families
@@ -135,7 +134,7 @@ def _as_before(ctx: WriterContext, operation: str, user_schema: str) -> WriteSpe
     if before is None or before.user_schema != user_schema:
         return None
     held = _looked_up(ctx)
-    if before.buckets != ctx.buckets or before.native_logs != (ctx.config.version >= NATIVE_LOGS_FROM):
+    if before.buckets != ctx.buckets or before.native_logs != ctx.config.native_logs:
         return None
     return before if (before.never_widened, before.whole_numbers) == (held.kept, held.whole) else None
 

@@ -33,7 +33,9 @@ HEADER_KEY = "hudi.log.format.metadata"
 #: the key of what ``services.kept_deletes`` notes of its files
 KEPT_KEY = "mainstem-kept-deletes"
 KEY_COLUMN = META_FIELDS[2]
-KINDS = {"log": BlockKind.PARQUET_DATA, "deletes": BlockKind.DELETE, "cdc": BlockKind.CDC_DATA}
+#: kinds of native log files, as their names have them
+LOG, DELETES = "log", "deletes"
+KINDS = {LOG: BlockKind.PARQUET_DATA, DELETES: BlockKind.DELETE, "cdc": BlockKind.CDC_DATA}
 _FORMAT_VERSION_MAX = 2  # HoodieLogFormat.CURRENT_VERSION
 _INSTANT = re.compile(r"^[0-9]{17}\Z")
 _NUMBERS = {header.name: header for header in Header}

@@ -58,6 +58,7 @@ from mainstem.options.tables import (
     LOG_FILE_FORMAT,
     MANY_FILE_FORMATS,
     MERGE_MODE,
+    NATIVE_LOGS_FROM,
     ORDERING_FIELDS,
     PARTIAL_UPDATES,
     PAYLOAD_CLASS,
@@ -75,14 +76,13 @@ from mainstem.options.tables import (
     TIMELINE_PATH,
     TIMEZONE,
     UNAVAILABLE,
+    is_lsm_tree,
 )
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 
 #: table versions that can be read, and written
 READABLE_VERSIONS = WRITABLE_VERSIONS = (8, 9, 10)
-#: the version from which on writers make native log files
-NATIVE_LOGS_FROM = 10
 MERGE_ON_READ = "MERGE_ON_READ"
 COPY_ON_WRITE = "COPY_ON_WRITE"
 
@@ -321,7 +321,17 @@ class TableConfig:
     @property
     def sorted_files(self) -> bool:
         """Whether the rows of each file are sorted by record key (an LSM tree)."""
-        return self._get(STORAGE_LAYOUT).upper() == "LSM_TREE"
+        return is_lsm_tree(self.raw)
+
+    @property
+    def native_logs(self) -> bool:
+        """Whether writers make native log files."""
+        return self.version >= NATIVE_LOGS_FROM
+
+    @property
+    def deletes_ordered_by(self) -> tuple[str, ...]:
+        """The ordering fields that deletes files have."""
+        return () if self.merge_mode == modes.COMMIT_TIME else self.ordering
 
     @property
     def hash_fields(self) -> tuple[str, ...]:
@@ -454,7 +464,7 @@ class TableConfig:
         """Refuse what mainstem, or non-blocking concurrency control, cannot write safely."""
         self.check_readable(table)
         self.check_metadata(table)
-        if self.sorted_files and self.version < NATIVE_LOGS_FROM:
+        if self.sorted_files and not self.native_logs:
             raise Unsupported(
                 f"{STORAGE_LAYOUT}={self._get(STORAGE_LAYOUT)} in a table of version {self.version}: Hudi has"
                 f" it from version {NATIVE_LOGS_FROM} on",

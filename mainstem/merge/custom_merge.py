@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 from mainstem.errors import Invalid, Unsupported
 from mainstem.formats.schema_resolution import project_to
 from mainstem.merge.fold import Positions, positions
-from mainstem.merge.log_entries import DataRows, Entry, chosen
+from mainstem.merge.key_probe import met, of_keys
+from mainstem.merge.log_entries import DataRows, Entry
 from mainstem.merge.registered_mergers import Merger, merger_of
 from mainstem.merge.rules import KEY_COLUMN, MergeRules
 
@@ -49,24 +50,18 @@ def _one_by_one(
     log = positions(entries, rules, ())
     rest = np.ones(log.key_count, bool)
 
-    def of_keys(keys: np.ndarray) -> list[Entry]:
-        wanted = keys[log.codes]
-        spans = zip(entries, log.starts[:-1], log.starts[1:], strict=True)
-        return [chosen(e, wanted[a:b]) for e, a, b in spans if wanted[a:b].any()]
-
     for part in base:
         table = project_to(part, rules.full_schema)
-        found = pc.index_in(table.column(KEY_COLUMN).cast(log.keys.type), value_set=log.keys)
-        hit = found.is_valid()
-        met = np.zeros(log.key_count, bool)
-        met[found.drop_null().to_numpy()] = True
-        rest &= ~met
-        yield project_to(table.filter(pc.invert(hit)), schema)
-        if met.any():
-            whole = [DataRows(table.filter(hit)), *of_keys(met)]
+        code, hit = met(table, log.keys)
+        known, these = np.zeros(table.num_rows, bool), np.zeros(log.key_count, bool)
+        known[hit], these[code] = True, True
+        rest &= ~these
+        yield project_to(table.filter(pa.array(~known)), schema)
+        if len(hit):
+            whole = [DataRows(table.filter(pa.array(known))), *of_keys(log, entries, these)]
             yield project_to(_Fold(merge, whole, rules).rest(), schema)
     if rest.any():
-        yield project_to(_Fold(merge, of_keys(rest), rules).rest(), schema)
+        yield project_to(_Fold(merge, of_keys(log, entries, rest), rules).rest(), schema)
 
 
 class _Fold:

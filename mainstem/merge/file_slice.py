@@ -23,13 +23,12 @@ from mainstem.limits import MIB
 from mainstem.merge.comparison import beats
 from mainstem.merge.custom_merge import merge_with_function
 from mainstem.merge.fold import Folded, Positions, fold, ordering_at, positions
-from mainstem.merge.log_entries import DataRows, Entry, chosen
+from mainstem.merge.key_probe import met, of_keys
+from mainstem.merge.log_entries import DataRows, Entry
 from mainstem.merge.ordering_values import comparable
 from mainstem.merge.partial_updates import absent, overlay
 from mainstem.merge.rules import KEY_COLUMN, MergeRules
 
-# If base rows are fewer than this share of the log's keys, the lookup is done in the other direction.
-_FEW = 0.125
 _RUN_PER_KEY = 4
 _RUN_BYTES_MAX = 128 * MIB
 
@@ -115,7 +114,7 @@ def probe(
     ``among``: key codes to look for, None for all. ``table`` has the key and ordering columns.
     """
     keys = log.keys if among is None else log.keys.take(pa.array(among))
-    code, hit = _met(table, keys)
+    code, hit = met(table, keys)
     if not len(hit):
         return None, hit, hit
     code = code if among is None else among[code]
@@ -127,28 +126,6 @@ def probe(
     ]
     ours, theirs = comparable([log_fields, base_fields])
     return code, hit, folded.over_base[code] | beats(ours, theirs)
-
-
-def _met(table: pa.Table, keys: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Which rows of a table have one of the keys: the numbers of their keys, and theirs."""
-    column = table.column(KEY_COLUMN)
-    if not column.type.equals(keys.type):
-        column = column.cast(keys.type)
-    few = len(column) < _FEW * len(keys)
-    found = _found_among_many(column, keys) if few else pc.index_in(column, value_set=keys)
-    hit = np.flatnonzero(found.is_valid().to_numpy())
-    return pc.fill_null(found, 0).to_numpy()[hit].astype(np.int64), hit
-
-
-def _found_among_many(column: pa.ChunkedArray, keys: pa.Array) -> pa.ChunkedArray:
-    """``index_in`` for few values: builds the hash table from them instead of from all keys."""
-    coded = pa.chunked_array([column.combine_chunks()]).chunk(0).dictionary_encode()
-    place = pc.index_in(keys, value_set=coded.dictionary)
-    at = np.flatnonzero(np.asarray(place.is_valid()))
-    code = np.full(len(coded.dictionary), -1, np.int64)
-    code[place.take(pa.array(at)).to_numpy()] = at
-    codes = code[coded.indices.to_numpy()]
-    return pa.chunked_array([pa.array(codes, mask=codes < 0)])
 
 
 def joined(
@@ -255,9 +232,7 @@ def _merge_one_by_one(
     rules, rest = log.rules, np.ones(log.key_count, bool)
 
     def merged(older: Sequence[Entry], keys: np.ndarray) -> pa.Table:
-        wanted = keys[log.codes]
-        spans = zip(entries, log.starts[:-1], log.starts[1:], strict=True)
-        some = [*older, *(chosen(e, wanted[a:b]) for e, a, b in spans if wanted[a:b].any())]
+        some = [*older, *of_keys(log, entries, keys)]
         numbered = positions(some, rules, order_types)
         folded = fold(numbered)
         rows, open_cells = overlay(some, numbered, folded, schema, rules)
@@ -266,7 +241,7 @@ def _merge_one_by_one(
         return rows.filter(pa.array(~folded.is_delete))
 
     for table in base:
-        code, hit = _met(table, log.keys)
+        code, hit = met(table, log.keys)
         if not len(hit):
             yield _projected(table, schema)
             continue
@@ -274,10 +249,10 @@ def _merge_one_by_one(
         keep[hit] = False
         if keep.any():
             yield _projected(table.filter(pa.array(keep)), schema)
-        met = np.zeros(log.key_count, bool)
-        met[code] = True
-        rest &= ~met
-        yield merged([_as_entry(table.take(pa.array(hit)), schema, rules)], met)
+        these = np.zeros(log.key_count, bool)
+        these[code] = True
+        rest &= ~these
+        yield merged([_as_entry(table.take(pa.array(hit)), schema, rules)], these)
     if rest.any():
         yield merged([], rest)
 

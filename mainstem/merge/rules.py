@@ -26,19 +26,18 @@ from mainstem.options.declaration import Option
 from mainstem.options.tables import (
     DELETE_FIELD,
     DELETE_MARKER,
+    NATIVE_LOGS_FROM,
     PAYLOAD_CLASS,
-    STORAGE_LAYOUT,
     STRATEGY_ID,
     TABLE_VERSION,
     UNAVAILABLE,
+    is_lsm_tree,
 )
 
 KEY_COLUMN = "_hoodie_record_key"
 DELETED_COLUMN = "_hoodie_is_deleted"
 OPERATION_COLUMN = "_hoodie_operation"
 DELETE_OPERATIONS = ("D", "-U")
-#: the first version that only Java 1.3 reads, in which a delete is one more record of the log
-_NATIVE_LOGS = 10
 
 
 @dataclass(frozen=True)
@@ -150,9 +149,8 @@ def merge_rules(properties: Mapping[str, str]) -> MergeRules:
 def _by_version(rules: MergeRules, properties: Mapping[str, str]) -> MergeRules:
     """Where the readers of Java 1.3 differ (``LsmFileGroupRecordIterator``, and ``processDeleteBlock`` of
     ``KeyBasedFileGroupRecordBuffer``)."""
-    native = TABLE_VERSION.read(properties) >= _NATIVE_LOGS
-    sorted_files = (properties.get(STORAGE_LAYOUT) or "").strip().upper() == "LSM_TREE"
-    return replace(rules, one_by_one=native and sorted_files, deletes_in_order=native)
+    native = TABLE_VERSION.read(properties) >= NATIVE_LOGS_FROM
+    return replace(rules, one_by_one=native and is_lsm_tree(properties), deletes_in_order=native)
 
 
 def _custom_rules(

@@ -6,6 +6,8 @@ and buckets are in ``placing``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from mainstem.options.declaration import Choice, Flag, Text, Whole
 
 _TABLE = "layout.properties"
@@ -83,6 +85,8 @@ STORAGE_LAYOUT = Choice(
     "hoodie.table.storage.layout", "default", ("DEFAULT", "LSM_TREE"), table=True, read_by=_TABLE,
     says="Of tables of version 10: in LSM_TREE, the rows of each file are sorted by record key.",
 )  # fmt: skip
+#: the table version from which on log files are native: Parquet, a file for each block
+NATIVE_LOGS_FROM = 10
 MANY_FILE_FORMATS = Flag(
     "hoodie.table.multiple.base.file.formats.enable", False, read_by=_TABLE,
     says="Tables with several formats of base files are refused.",
@@ -244,3 +248,8 @@ REBUILD = Text(
     "hoodie.mainstem.metadata.rebuild", like="partition,...", read_by="metadata",
     says="Set by mainstem in a table: partitions of its metadata table that must be rebuilt.",
 )  # fmt: skip
+
+
+def is_lsm_tree(properties: Mapping[str, str]) -> bool:
+    """Whether the rows of each file are sorted by record key."""
+    return (properties.get(STORAGE_LAYOUT) or "").strip().upper() == "LSM_TREE"

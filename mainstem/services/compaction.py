@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from mainstem.errors import CorruptTable, Invalid, Unavailable, naming
 from mainstem.formats.avro_schema import arrow_to_avro, avro_to_arrow
 from mainstem.formats.base_file import BaseFileFormat
-from mainstem.layout.properties import NATIVE_LOGS_FROM, load_config
+from mainstem.layout.properties import load_config
 from mainstem.layout.schema_fit import arrow_user_schema
 from mainstem.limits import MIB
 from mainstem.merge.rules import KEY_COLUMN
@@ -309,7 +309,7 @@ class Execution(executor.Execution[CompactionStat, Compaction]):
         if kept is not None:
             made.append(kept.path)
         elif stats is None:
-            native = self.ctx.config.version >= NATIVE_LOGS_FROM
+            native = self.ctx.config.native_logs
             name = paths.kept_deletes_name(self.file_name(number), native=native)
             made.append(paths.in_partition(self.operations[number].partition, name))
         return made

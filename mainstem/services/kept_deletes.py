@@ -46,6 +46,7 @@ import pyarrow.compute as pc
 from mainstem.errors import MainstemError
 from mainstem.formats.delete_records import can_order_deletes
 from mainstem.formats.log_file import BlockKind, LogBlock, delete_block
+from mainstem.formats.lsm_order import key_order
 from mainstem.formats.native_log import NativeBlock, kept_note
 from mainstem.layout.key_index import table_index
 from mainstem.layout.properties import TableConfig
@@ -171,7 +172,7 @@ class KeptDeletes:
     ) -> Content:
         rows = files.deletes(self.schema, found.keys, found.ordering)
         which = np.searchsorted(np.asarray(instants), block_of)
-        order = files.order(rows) if files.sorted_files else np.argsort(which, kind="stable")
+        order = key_order(rows).to_numpy() if files.sorted_files else np.argsort(which, kind="stable")
         note = kept_note(instants, which[order])
         return files.content(self.time, self.schema, rows.take(pa.array(order)), deletes=True, said=note)
 

@@ -32,7 +32,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mainstem.errors import Unavailable, Unsupported, naming
-from mainstem.layout.properties import NATIVE_LOGS_FROM, load_config
+from mainstem.layout.properties import load_config
 from mainstem.options.services import BESIDE_WRITERS
 from mainstem.options.tables import STORAGE_LAYOUT
 from mainstem.publish.publisher import Section
@@ -276,7 +276,7 @@ class _Execution(Execution[LogCompactionStat, LogCompaction]):
         if pending_restores(section.timeline):
             return None  # logs of the plan may be going: the publisher refuses, and says why
         found = load_config(storage).completed_by(ctx.given)
-        if ctx.config.changed(found) or self.native != (found.version >= NATIVE_LOGS_FROM):
+        if ctx.config.changed(found) or self.native != found.native_logs:
             return LogCompaction(time, None, given_up="the table's properties changed meanwhile")
         bound = _bound(ctx, time, self.operations)
         reason = _broken(*self.listing.now(), self.operations, bound)

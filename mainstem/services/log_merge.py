@@ -15,6 +15,7 @@ from mainstem.errors import Unsupported
 from mainstem.formats.avro_schema import arrow_to_avro
 from mainstem.formats.base_file import BaseFileFormat
 from mainstem.formats.log_file import Header, data_blocks, delete_block
+from mainstem.formats.native_log import DELETES, LOG
 from mainstem.layout.schema_fit import arrow_user_schema
 from mainstem.limits import MIB
 from mainstem.merge.folded_logs import FoldedLogs, fold_logs, refuse_own_merger
@@ -43,10 +44,6 @@ LOG_COMPACTIONS = Kind(
 _BLOCK_BYTES = 256 * MIB
 
 
-#: kinds of native log files
-_ROWS, _DELETES = "log", "deletes"
-
-
 def final_name(time: str, number: int, operation: CompactionOperation) -> str:
     """Name of the merged log file of a plan's operation with this number, where that is a file of blocks."""
     return paths.log_name(operation.file_id, time, 1, f"{number}-0-0")
@@ -55,7 +52,7 @@ def final_name(time: str, number: int, operation: CompactionOperation) -> str:
 def native_names(time: str, number: int, operation: CompactionOperation) -> tuple[str, str]:
     """Names of the merged native log files: of rows, and of deletes."""
     token = f"{number}-0-0"
-    rows, deletes = (paths.native_log_name(operation.file_id, time, 1, token, k) for k in (_ROWS, _DELETES))
+    rows, deletes = (paths.native_log_name(operation.file_id, time, 1, token, k) for k in (LOG, DELETES))
     return rows, deletes
 
 

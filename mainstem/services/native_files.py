@@ -8,15 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from mainstem.formats.base_file import BaseFileFormat, BaseFileWriter, in_pieces
 from mainstem.formats.native_log import deletes_schema, deletes_table, header_note
-from mainstem.layout.properties import NATIVE_LOGS_FROM, TableConfig
-from mainstem.merge.modes import COMMIT_TIME
-from mainstem.merge.rules import KEY_COLUMN
+from mainstem.layout.properties import TableConfig
 from mainstem.publish.staging import Content
 from mainstem.storage.protocol import Upload
 
@@ -32,22 +28,15 @@ class NativeFiles:
     @classmethod
     def of(cls, config: TableConfig, properties: Mapping[str, str]) -> NativeFiles | None:
         """Those of a table; None if its log files are files of blocks. ``properties``: the job's, too."""
-        if config.version < NATIVE_LOGS_FROM:
+        if not config.native_logs:
             return None
-        ordering = () if config.merge_mode == COMMIT_TIME else config.ordering
-        return cls(BaseFileFormat.of_logs(properties), ordering, config.sorted_files)
+        how = BaseFileFormat.of_logs(properties)
+        return cls(how, config.deletes_ordered_by, config.sorted_files)
 
     def deletes(self, schema: str, keys: pa.Array, ordering: Sequence[pa.Array] | None) -> pa.Table:
         """Rows of a deletes file; ``schema``: the table's, with meta fields; ``ordering``: None: the keys are
         deleted whatever their rows hold."""
         return deletes_table(schema, self.ordering, keys, ordering)
-
-    def order(self, rows: pa.Table) -> np.ndarray:
-        """Numbers of the rows in the order of record keys, by the bytes of UTF-8."""
-        keys = rows.column(KEY_COLUMN).cast(pa.string())
-        keys = pa.concat_arrays([pa.array([], pa.string()), *keys.chunks])
-        found: np.ndarray = pc.sort_indices(keys).to_numpy()
-        return found
 
     def content(
         self,

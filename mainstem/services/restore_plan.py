@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mainstem.errors import Invalid, Unavailable
-from mainstem.layout.properties import NATIVE_LOGS_FROM
+from mainstem.options.tables import NATIVE_LOGS_FROM
 from mainstem.publish.publisher import Section
 from mainstem.readers.planning.table_state import WRITES, TableState
 from mainstem.services.compaction_plan import FileListing
@@ -143,7 +143,7 @@ def _check_version(
     """Raises ``Invalid`` if the table was brought back from version 10 since, and readers of its version
     would not read log files that count again."""
     names = (paths.in_partition(partition, name) for partition in files for name in files[partition])
-    if state.config.version >= NATIVE_LOGS_FROM or not any(map(paths.is_native_log, names)):
+    if state.config.native_logs or not any(map(paths.is_native_log, names)):
         return
     needed = files_of(restored_state(state, going, target), files)
     native = [paths.in_partition(p, name) for p in sorted(needed) for name in needed[p]]

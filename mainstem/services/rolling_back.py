@@ -31,8 +31,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mainstem.errors import Invalid, Unavailable
-from mainstem.layout.properties import NATIVE_LOGS_FROM
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
+from mainstem.options.tables import NATIVE_LOGS_FROM
 from mainstem.publish.publisher import Section
 from mainstem.publish.staging import prepared
 from mainstem.readers.planning.table_state import WRITES
@@ -176,7 +176,7 @@ def _resized(ctx: WriterContext, timeline: ActiveTimeline, instant: Instant) -> 
 
 def _brought_back(ctx: WriterContext, timeline: ActiveTimeline, instant: Instant) -> str | None:
     plan = f"{instant.requested}.{COMPACTION}.{REQUESTED}"
-    if ctx.read_properties().version >= NATIVE_LOGS_FROM or not timeline.has(plan):
+    if ctx.read_properties().native_logs or not timeline.has(plan):
         return None
     operations = load_compaction_plan(ctx.seams.storage, instant.requested)
     if any(paths.is_native_log(paths.in_partition(o.partition, n)) for o in operations for n in o.log_files):

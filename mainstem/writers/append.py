@@ -28,6 +28,7 @@ import pyarrow as pa
 
 from mainstem.errors import CorruptTable, Invalid, MainstemError, RolledBack, Unavailable
 from mainstem.formats.log_file import LogBlock
+from mainstem.formats.native_log import DELETES, LOG
 from mainstem.layout.buckets import file_id_bucket, nbcc_file_id
 from mainstem.layout.partitions import metafile_text, nested
 from mainstem.layout.stored_rings import Rings
@@ -45,7 +46,7 @@ from mainstem.storage.swaps import has_swaps
 from mainstem.timeline.commit_metadata import WriteStat
 from mainstem.timeline.instant import DELTACOMMIT, REQUESTED
 from mainstem.writers.encode_rows import Blocks, BucketEncoder, Place, Slab
-from mainstem.writers.open_logs import DELETES, LOG, OpenLog, drop_log, open_log
+from mainstem.writers.open_logs import OpenLog, drop_log, open_log
 from mainstem.writers.routed_anew import routed
 from mainstem.writers.rows_in import as_table
 from mainstem.writers.write_spec import WriteSpec

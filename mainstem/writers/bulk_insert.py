@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from mainstem.errors import Invalid
 from mainstem.formats.avro_schema import META_FIELDS, avro_to_arrow
 from mainstem.formats.base_file import write_base_file
+from mainstem.formats.lsm_order import sorted_by_key
 from mainstem.formats.schema_resolution import project_to
 from mainstem.merge.file_slice import merge_slice
 from mainstem.merge.log_entries import DataRows, deleted_rows
@@ -30,7 +31,6 @@ from mainstem.timeline.commit_metadata import WriteStat
 from mainstem.writers.append import BucketAppender
 from mainstem.writers.encode_rows import Place, Slab
 from mainstem.writers.fit_rows import with_marks, without_marks
-from mainstem.writers.open_logs import sorted_by_key
 from mainstem.writers.write_spec import BULK_INSERT, OF_BASE_FILES, WriteSpec
 
 _KEY = META_FIELDS[2]

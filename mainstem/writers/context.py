@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mainstem.errors import Invalid, Unavailable, Unsupported
 from mainstem.forks import Mutex
-from mainstem.layout.properties import NATIVE_LOGS_FROM, TableConfig, load_config
+from mainstem.layout.properties import TableConfig, load_config
 from mainstem.layout.stored_bucket_rules import check_without_rules, stored_rules
 from mainstem.limits import PROPERTIES_BYTES_MAX
 from mainstem.lsm_archive.reader import Archive
@@ -248,7 +248,7 @@ class WriterContext:
         Those of version 10 also read files of blocks, except in the layout whose files are sorted by key,
         which no table gets by an upgrade. Raises ``Invalid``.
         """
-        if found.version >= NATIVE_LOGS_FROM if native else not found.sorted_files:
+        if found.native_logs if native else not found.sorted_files:
             return
         raise Invalid(
             f"the table has version {found.version} since this transaction began, and readers of that version"

@@ -24,8 +24,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.formats.base_file import KEY_COLUMN, BaseFileFormat, BaseFileWriter
-from mainstem.formats.native_log import deletes_schema, header_note
-from mainstem.formats.vectors import taken
+from mainstem.formats.lsm_order import sorted_by_key
+from mainstem.formats.native_log import DELETES, LOG, deletes_schema, header_note
 from mainstem.limits import MIB
 from mainstem.options.writing import MAX_FILE
 from mainstem.storage.protocol import Storage, Upload, drop
@@ -34,7 +34,6 @@ from mainstem.timeline.commit_metadata import WriteStat
 from mainstem.writers.encode_rows import Blocks, Part
 from mainstem.writers.write_spec import WriteSpec
 
-LOG, DELETES = "log", "deletes"
 # Of so few rows the quickest way to write a file is another one.
 _FEW_ROWS = 2000
 # Keys of deletes are remembered up to this size.
@@ -182,11 +181,6 @@ class _NativeFile:
         else:
             self.stat.writes = self.rows
 
-    def give_up(self) -> None:
-        self._waiting.clear()
-        if self._writer is not None:
-            self._writer.give_up()
-
 
 class NativeLogs:
     """A file of rows and one of deletes, each made for its first rows."""
@@ -268,11 +262,3 @@ class NativeLogs:
                 if kind in self._files:
                     self._files[kind].end()
             self._deleted.clear()
-
-
-def sorted_by_key(rows: pa.Table) -> pa.Table:
-    """Rows in the order of an LSM tree: by the bytes of their record keys in UTF-8, in which Arrow orders
-    texts, too. Rows of one key stay in their order."""
-    keys = rows.column(KEY_COLUMN).cast(pa.string())
-    order = pc.sort_indices(pa.concat_arrays([pa.array([], pa.string()), *keys.chunks]))
-    return taken(rows.combine_chunks(), order)

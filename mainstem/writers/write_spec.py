@@ -9,8 +9,7 @@ from typing import Any
 from mainstem.formats.avro_schema import avro_to_arrow
 from mainstem.layout.bucket_rules import BucketRules
 from mainstem.layout.key_generator import KeyGenerator
-from mainstem.layout.properties import NATIVE_LOGS_FROM, TableConfig
-from mainstem.merge.modes import COMMIT_TIME
+from mainstem.layout.properties import TableConfig
 from mainstem.merge.rules import MergeRules
 from mainstem.options.tables import PARTIAL_UPDATES
 from mainstem.options.writing import PARTIAL_BLOCKS
@@ -125,11 +124,11 @@ class WriteSpec:
 
 def native_logs(config: TableConfig) -> dict[str, Any]:
     """The fields of a spec that tell whether log files are native, and how they are written."""
-    if config.version < NATIVE_LOGS_FROM:
+    if not config.native_logs:
         return {}
     return {
         "native_logs": True,
-        "deletes_ordered_by": () if config.merge_mode == COMMIT_TIME else config.ordering,
+        "deletes_ordered_by": config.deletes_ordered_by,
         "sorted_files": config.sorted_files,
     }
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.errors import CorruptTable
-from mainstem.layout.properties import NATIVE_LOGS_FROM, TableConfig
+from mainstem.layout.properties import TableConfig
 from mainstem.limits import CHUNK_ROWS
 from mainstem.metadata.commits.action import Action, FileChanges
 from mainstem.metadata.commits.expression_rows import expression_stats
@@ -81,7 +81,7 @@ class Maintained:
             found.append((partition, groups_touched(partition, ids, touched)))
         indexes = [partition for partition, _ in found if partition != FILES]
         definitions = read_definitions(storage, config) if indexes else Definitions()
-        native = bool(found) and config.version >= NATIVE_LOGS_FROM
+        native = bool(found) and config.native_logs
         return cls(tuple(found), tuple(map(definitions.get, indexes)), native)
 
     def __bool__(self) -> bool:

@@ -15,8 +15,8 @@ from mainstem.formats.hfile import HFile, open_hfile
 from mainstem.formats.log_file import Header, empty_group_block, hfile_blocks
 from mainstem.formats.native_hfile import empty_native_hfile, native_hfiles
 from mainstem.formats.native_log import HEADER_KEY, read_header
-from mainstem.layout.properties import NATIVE_LOGS_FROM
 from mainstem.metadata.records.record_schema import schema_of_version
+from mainstem.options.tables import NATIVE_LOGS_FROM
 from mainstem.storage import paths
 
 # A log file's name follows from its instant and file group alone, so all executors make the same one.

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.errors import CorruptTable, Unsupported
-from mainstem.layout.properties import NATIVE_LOGS_FROM, TableConfig
+from mainstem.layout.properties import TableConfig
 from mainstem.layout.slicing import FileSlice
 from mainstem.options.tables import CDC_ENABLED, CDC_MODE, SCHEMA_ON_READ
 from mainstem.readers.changes.cdc_split import (
@@ -84,7 +84,7 @@ def plan_change_data(
             " its change logs have the columns of their time; read its changes without mode='cdc'",
             table=state.storage.base,
         )
-    bare = state.config.version >= NATIVE_LOGS_FROM
+    bare = state.config.native_logs
     schema = cdc_schema(spec, images, bare)
     wanted = tuple(output_columns(schema, columns))
     filter_columns(schema, expression)  # only to check that it is an expression

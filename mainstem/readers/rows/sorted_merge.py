@@ -19,9 +19,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from mainstem.formats.log_file import BlockKind, LogBlock
+from mainstem.formats.lsm_order import is_in_order, sorted_by_key
 from mainstem.formats.native_log import NativeBlock
 from mainstem.limits import KIB
 from mainstem.merge.file_slice import merge_slice
@@ -130,7 +130,7 @@ class _Source:
         before = [self._keys[-1].as_py()] if len(self._keys) else []
         every = pa.chunked_array([pa.array(before, pa.string()), *keys.chunks]).combine_chunks()
         every = every if isinstance(every, pa.Array) else pa.concat_arrays(every.chunks)
-        if every.null_count or pc.all(pc.less_equal(every[:-1], every[1:])).as_py() is False:
+        if every.null_count or not is_in_order(every):
             raise Unsorted(self.path)
         self.held = batch if self.held is None else pa.concat_tables([self.held, batch])
         self._keys = pa.chunked_array([*self._keys.chunks, *keys.chunks], pa.string())
@@ -200,9 +200,7 @@ def _merged(window: Window, split: SliceQuery, run_bytes: int) -> Iterator[pa.Ta
 def _in_order(rows: pa.Table) -> pa.Table:
     keys = rows.column(KEY_COLUMN).combine_chunks()
     keys = keys if isinstance(keys, pa.Array) else pa.concat_arrays(keys.chunks)
-    if pc.all(pc.less_equal(keys[:-1], keys[1:])).as_py() is not False:
-        return rows
-    return rows.take(pc.sort_indices(keys))
+    return rows if is_in_order(keys) else sorted_by_key(rows)
 
 
 @dataclass(frozen=True)
