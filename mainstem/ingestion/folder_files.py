@@ -44,7 +44,6 @@ FILES_MAX = 20_000
 _WHOLE = -1
 _LINES = 100_000
 _BATCH_ROWS = 131_072
-_PAUSE_S = (0.2, 10.0)
 
 
 @dataclass(frozen=True)
@@ -92,10 +91,8 @@ class FolderIngester:
                 pause = self._pace.every_s
             except AGAIN as error:
                 self._tries += 1
-                if self._pace.tries is not None and self._tries > self._pace.tries:
-                    raise
+                pause = self._pace.pause_s(self._tries, error)
                 _log.warning("%s: %s; it is tried again", self._source, error)
-                pause = min(_PAUSE_S[0] * 2.0**self._tries, _PAUSE_S[1])
             end = time.monotonic() + pause
             while not stopping() and time.monotonic() < end:
                 time.sleep(min(0.1, pause))

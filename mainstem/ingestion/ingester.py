@@ -60,6 +60,13 @@ class Pace:
     bytes: int = 256 << 20
     tries: int | None = None
 
+    def pause_s(self, tries: int, error: Exception) -> float:
+        """How long to wait before the next of ``tries`` tries in a row; raises ``error`` if it was one too
+        many."""
+        if self.tries is not None and tries > self.tries:
+            raise error
+        return min(_PAUSE_S[0] * 2.0 ** min(tries - 1, 10), _PAUSE_S[1])
+
 
 @dataclass
 class _Held:
@@ -139,10 +146,9 @@ class Ingester:
         """Whatever went wrong: read again from where the table stands, after a pause that grows."""
         self._tries += 1
         self._discard()
-        if self._pace.tries is not None and self._tries > self._pace.tries:
-            raise error
+        pause_s = self._pace.pause_s(self._tries, error)
         _log.warning("%s: %s; it is read again from where the table stands", self._source, error)
-        self._sleep_s(min(_PAUSE_S[0] * 2.0 ** min(self._tries - 1, 10), _PAUSE_S[1]))
+        self._sleep_s(pause_s)
         self._topic.unplace()
 
     def _finished(self) -> bool:

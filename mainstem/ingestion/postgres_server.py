@@ -118,6 +118,13 @@ class SourceTable:
     database: str
     #: columns whose values may be stored apart (TOAST), and then are not sent unless they change
     long: tuple[str, ...] = ()
+    #: its rows lie in partitions
+    is_parent: bool = False
+
+    @property
+    def only(self) -> str:
+        """For statements: tables that inherit from this one are left out, its partitions are not."""
+        return "" if self.is_parent else "ONLY "
 
     @property
     def sql_name(self) -> str:
@@ -177,7 +184,7 @@ class PostgresServer:
         )  # fmt: skip
         if not found or found[0][2] not in ("r", "p") or found[0][3] != "p":
             raise Invalid(f"there is no table {schema}.{table} whose changes are logged; name one (--table)")
-        oid, identity = found[0][:2]
+        oid, identity, kind = found[0][:3]
         keys = self.ask(
             "SELECT a.attname, i.indisprimary, i.indisreplident, i.indimmediate FROM pg_index i CROSS JOIN"
             " LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k(number, place) JOIN pg_attribute a ON"
@@ -197,12 +204,13 @@ class PostgresServer:
             " %s AND attnum > 0"
             " AND NOT attisdropped AND attgenerated = '' ORDER BY attnum", oid,
         )  # fmt: skip
-        made = tuple(SourceColumn(n, kind, modifier, n in inside) for n, kind, modifier, _ in columns)
+        made = tuple(SourceColumn(n, type_, modifier, n in inside) for n, type_, modifier, _ in columns)
         long = tuple(name for name, _, _, storage in columns if storage in ("x", "e"))
         ((system, database),) = self.ask(
             "SELECT system_identifier::text, current_database()::text FROM pg_control_system()"
         )
-        return SourceTable(Relation(oid, schema, table, identity, made), primary, system, database, long)
+        relation = Relation(oid, schema, table, identity, made)
+        return SourceTable(relation, primary, system, database, long, kind == "p")
 
     def type_of(self, oid: int, modifier: int) -> pa.DataType:
         """The Arrow type of a column; domains are what they are made of."""
@@ -228,20 +236,15 @@ class PostgresServer:
         """Make the publication, if there is none. Raises ``Invalid`` if one of this name is another."""
         if not self.ask("SELECT 1 FROM pg_publication WHERE pubname = %s", publication):
             statement = (
-                f"CREATE PUBLICATION {quoted(publication)} FOR TABLE ONLY {table.sql_name} WITH"
+                f"CREATE PUBLICATION {quoted(publication)} FOR TABLE {table.only}{table.sql_name} WITH"
                 " (publish_via_partition_root = true)"
             )
-            if table.relation.oid and self._is_partitioned(table.relation.oid):
-                statement = statement.replace("TABLE ONLY", "TABLE")
             try:
                 self.ask(statement)
             except Invalid as error:
                 if "already exists" not in error.message:
                     raise Invalid(f"{error.message}. Let the table's owner run: {statement}") from error
         self.check_published(publication, table)
-
-    def _is_partitioned(self, oid: int) -> bool:
-        return bool(self.ask("SELECT 1 FROM pg_class WHERE oid = %s AND relkind = 'p'", oid))
 
     def check_published(self, publication: str, table: SourceTable) -> None:
         """Raises ``Invalid`` unless all changes of this very table are published."""
@@ -326,19 +329,11 @@ class Snapshot:
     def blocks(self, table: SourceTable) -> Iterator[bytes]:
         """The table's rows as CSV, in parts; may be called again."""
         columns = ", ".join(quoted(name) for name in table.relation.names)
-        only = "ONLY " if not table_is_parent(self._reader, table) else ""
         with told(), self._reader.cursor() as cursor:
-            query = f"COPY (SELECT {columns} FROM {only}{table.sql_name}) TO STDOUT (FORMAT csv)"
+            query = f"COPY (SELECT {columns} FROM {table.only}{table.sql_name}) TO STDOUT (FORMAT csv)"
             with cursor.copy(query) as copy:
                 for block in copy:
                     yield bytes(block)
-
-
-def table_is_parent(connection: Any, table: SourceTable) -> bool:
-    """Whether its rows lie in partitions."""
-    with told():
-        found = connection.execute("SELECT relkind::text FROM pg_class WHERE oid = %s", (table.relation.oid,))
-        return bool(found.fetchone() == ("p",))
 
 
 class WalStream:

@@ -67,7 +67,6 @@ _CHUNK = 50_000
 _CHUNK_BYTES = 32 << 20
 _READ_BYTES = 4 << 20
 _WAIT_S = 0.05
-_PAUSE_S = (0.2, 10.0)
 # The catalog is asked so often whether the table is still the same.
 _LOOK_S = 5.0
 # A log that tells nothing of this table is passed over in steps of so many bytes, so that the server can
@@ -155,10 +154,9 @@ class PostgresIngester:
                 break
             except AGAIN as error:
                 self._tries += 1
-                if self._pace.tries is not None and self._tries > self._pace.tries:
-                    raise
+                pause_s = self._pace.pause_s(self._tries, error)
                 _log.warning("%s: %s; it is read again from where the table stands", self._source, error)
-                self._sleep_s(min(_PAUSE_S[0] * 2.0 ** min(self._tries - 1, 10), _PAUSE_S[1]))
+                self._sleep_s(pause_s)
             finally:
                 self._forget()
                 for connected in (self._stream, self._server):

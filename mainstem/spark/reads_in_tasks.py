@@ -6,7 +6,7 @@ processor time than a small read. ``sql`` is in a process that knows all of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from mainstem.readers.queries.scan_plan import ReadableSplit
 from mainstem.spark.options import ReadOptions
+from mainstem.spark.session_options import session_options
 from mainstem.spark.source_readers import SplitPartition, plan_of, rows_of
 from mainstem.spark.types import arrow_schema, spark_schema
 
@@ -26,24 +27,26 @@ _SPLITS_MAX = 400
 _OF_A_TASK = 8
 
 
-def read_in_tasks(spark: SparkSession, options: ReadOptions) -> DataFrame | None:
-    """The rows of a batch read, a task for each slot or more; None where there are too many file slices.
+def read_in_tasks(spark: SparkSession, path: str, options: Mapping[str, str]) -> DataFrame:
+    """The rows of a batch read, a task for each slot or more; those of the Python source where there are too
+    many file slices.
 
     As for a Python source, the planner takes the rows for as many as can be.
     """
     from pyspark.sql import DataFrame
 
-    plan = plan_of(options)
+    parsed = ReadOptions.parse({**options, "path": path}, below=session_options(spark))
+    plan = plan_of(parsed)
     splits = list(plan.splits())
     if len(splits) > _SPLITS_MAX:
-        return None
+        return spark.read.format("mainstem").options(**options).load(path)
     count, schema = len(splits), spark_schema(plan.schema)
     tasks = max(1, min(count, spark.sparkContext.defaultParallelism), -(-count // _OF_A_TASK))
     numbers = spark.range(0, count, 1, tasks).toDF("number")
     # By way of an RDD, of which the planner knows no size: it would send a table of few slices to all tasks.
     session = spark._jsparkSession
     made = session.createDataFrame(numbers._jdf.toJavaRDD(), numbers._jdf.schema())
-    read = partial(_read, options, splits, arrow_schema(schema))
+    read = partial(_read, parsed, splits, arrow_schema(schema))
     return DataFrame(made, spark).mapInArrow(read, schema)
 
 

@@ -224,12 +224,10 @@ class _Read:
             options[COLUMNS] = ",".join(columns)
         if wanted is not None and wanted.filter:
             options[FILTER] = wanted.filter
-        read = None
-        if wanted is not None:
-            parsed = ReadOptions.parse({**options, "path": self.path}, below=session_options(spark))
-            read = read_in_tasks(spark, parsed)
-        if read is None:
+        if wanted is None:
             read = spark.read.format("mainstem").options(**options).load(self.path)
+        else:
+            read = read_in_tasks(spark, self.path, options)
         return widened(read, self.schema) if COLUMNS in options else read
 
     def _narrowest(self) -> str:

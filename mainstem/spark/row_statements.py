@@ -34,7 +34,7 @@ from mainstem.spark.in_tasks import is_connect
 from mainstem.spark.index_sql import is_own
 from mainstem.spark.index_syntax import tokens
 from mainstem.spark.looked_at import Looked, newest_moment, opened
-from mainstem.spark.options import COLUMNS, FILTER, ReadOptions, WriteOptions
+from mainstem.spark.options import COLUMNS, FILTER, WriteOptions
 from mainstem.spark.pushed_down import items, needs, nodes, quoted, stand_in, widened
 from mainstem.spark.reads_in_tasks import read_in_tasks
 from mainstem.spark.row_actions import ACTION, Action, RowActions
@@ -56,7 +56,7 @@ from mainstem.spark.row_syntax import (
 )
 from mainstem.spark.session_options import session_options
 from mainstem.spark.sink import write_statement
-from mainstem.spark.stored_values import Storing, texts_of
+from mainstem.spark.stored_values import Storing, is_wider_whole, texts_of
 from mainstem.spark.types import spark_schema
 from mainstem.writers.outcome import Outcome
 from mainstem.writers.write_spec import DELETE_ROWS, MERGE_ROWS
@@ -300,12 +300,7 @@ class Plan:
         if wanted.filter:
             options[FILTER] = wanted.filter
         given = {str(name): str(value) for name, value in properties.items()}
-        parsed = ReadOptions.parse(
-            {**given, **options, "path": self.table.path}, below=session_options(self.spark)
-        )
-        read = read_in_tasks(self.spark, parsed)
-        if read is None:
-            read = self.spark.read.format("mainstem").options(**given, **options).load(self.table.path)
+        read = read_in_tasks(self.spark, self.table.path, {**given, **options})
         return self._shaped(text, view, widened(read, schema), arguments)
 
     def _is_upsert(self, query: DataFrame) -> bool:
@@ -662,10 +657,7 @@ class Plan:
 
 def _same_values(found: DataType, wanted: DataType) -> bool:
     """Whether values of two types are equal if and only if they are once stored."""
-    wider = ("byte", "short", "integer", "long")
-    names = found.typeName(), wanted.typeName()
-    whole = all(name in wider for name in names) and wider.index(names[0]) <= wider.index(names[1])
-    return found == wanted or whole
+    return found == wanted or is_wider_whole(found, wanted)
 
 
 def _has_subquery(expression: Any) -> bool:

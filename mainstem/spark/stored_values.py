@@ -78,9 +78,15 @@ def _told_here(found: DataType, wanted: DataType, policy: str) -> bool:
     if found == wanted or one == "void":
         return True
     if policy == "STRICT":
-        return one in _WHOLE and other in _WHOLE and _WHOLE.index(one) <= _WHOLE.index(other)
+        return is_wider_whole(found, wanted)
     numbers = one in _NUMERIC and other in _NUMERIC
     return numbers or (one in _PLAIN and other == "string") or (one in _TIMES and other in _TIMES)
+
+
+def is_wider_whole(found: DataType, wanted: DataType) -> bool:
+    """Whether both are types of whole numbers, and the second holds all values of the first."""
+    one, other = found.typeName(), wanted.typeName()
+    return one in _WHOLE and other in _WHOLE and _WHOLE.index(one) <= _WHOLE.index(other)
 
 
 def texts_of(query: DataFrame, name: str) -> list[str] | None:

@@ -20,7 +20,8 @@ import pytest
 import mainstem
 from mainstem.catalogs.sync_after_commit import SyncWarning
 from mainstem.cli.main import main
-from mainstem.errors import Invalid, NotSynchronised
+from mainstem.errors import Invalid, NotSynchronised, Unavailable
+from mainstem.ingestion.ingester import Pace
 
 SCHEMA = "id bigint, city string"
 
@@ -52,6 +53,13 @@ def content(table):
 
 
 @pytest.mark.supports("Writing", "files of a folder, each once")
+def test_trouble_that_lasts_for_days_is_met_by_a_try_every_ten_seconds() -> None:
+    error = Unavailable("away")
+    assert [Pace().pause_s(tries, error) for tries in (1, 2, 7, 5_000)] == [0.2, 0.4, 10.0, 10.0]
+    with pytest.raises(Unavailable, match="away"):
+        Pace(tries=10).pause_s(11, error)
+
+
 def test_a_file_that_a_listing_missed_is_not_taken_again(tmp_path, monkeypatch) -> None:
     put(tmp_path / "in", "a.json", cities(1, city="old"))
     assert take(tmp_path / "in", tmp_path / "t") == 1
