@@ -5,6 +5,7 @@ Method: statements run in one session on small tables: by path, as a view, as a 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -116,9 +117,10 @@ def test_a_query_reads_the_columns_and_rows_that_it_needs(
     asked: list[tuple[set[str], str]] = []
     read = relations_in_sql.read_in_tasks
 
-    def told(spark: SparkSession, options: ReadOptions) -> Any:
-        asked.append((set(options.columns or ()), options.filter or ""))
-        return read(spark, options)
+    def told(spark: SparkSession, path: str, options: Mapping[str, str]) -> Any:
+        parsed = ReadOptions.parse({**options, "path": path})
+        asked.append((set(parsed.columns or ()), parsed.filter or ""))
+        return read(spark, path, options)
 
     monkeypatch.setattr(relations_in_sql, "read_in_tasks", told)
     t = f"mainstem.`{table.path}`"
