@@ -326,6 +326,14 @@ class JavaHudi:
         os.unlink(name)
         return float(answer["seconds"])
 
+    def parse_bucket_rules(self, options: Mapping[str, str]) -> None:
+        """To be called before this Java's first job under these rules, whose tasks would race for it."""
+        at = "hoodie.bucket.index."
+        self.call(
+            "parse_bucket_rules", expressions=options[at + "partition.expressions"],
+            kind=options[at + "partition.rule.type"], default=int(options[at + "num.buckets"]),
+        )  # fmt: skip
+
     def clean(self, path: str | Path, options: Mapping[str, str]) -> None:
         """A Java clean, which rolls back instants whose heartbeat has expired."""
         self.call("clean", path=str(path), options=dict(options))

@@ -409,6 +409,13 @@ class Worker:
         stream.close()
         return {}
 
+    def parse_bucket_rules(self, expressions: str, kind: str, default: int) -> dict:
+        """Java keeps parsed rules in a plain HashMap: tasks that meet new ones at one moment may end with a
+        ConcurrentModificationException (PartitionBucketIndexCalculator.getInstance). So meet them here."""
+        rules = self._jvm.org.apache.hudi.index.bucket.partition.PartitionBucketIndexCalculator
+        rules.getInstance(expressions, kind, default)
+        return {}
+
     def _provider(self, path: str, options: dict):
         jvm = self._jvm
         properties = jvm.org.apache.hudi.common.config.TypedProperties()

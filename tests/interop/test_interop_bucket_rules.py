@@ -50,6 +50,7 @@ def buckets_of(path: Path) -> dict[str, set[int]]:
 @pytest.mark.parametrize("made_by", ["mainstem", "java"])
 def test_both_engines_follow_the_rules(java: JavaHudi, tmp_path: Path, made_by: str) -> None:
     path = tmp_path / "ruled"
+    java.parse_bucket_rules(OPTIONS)
     batches = [rows(range(80), 1, "first")]
     if made_by == "java":
         java.write(path, batches[0], OPTIONS)
