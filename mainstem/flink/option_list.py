@@ -54,6 +54,7 @@ from mainstem.options.tables import (
     ORDERING_FIELDS,
     ORDERING_OPTION,
     PAYLOAD_CLASS,
+    STORAGE_LAYOUT,
     STRATEGY_ID,
     TABLE_NAME,
     TABLE_TYPE,
@@ -142,7 +143,10 @@ _TABLE = (
     _works(BUCKET_RULE, "regex", "the one kind that Hudi has", *BUCKET_RULE.aliases),
     _works(CONCURRENCY, "SINGLE_WRITER",
            "NON_BLOCKING_CONCURRENCY_CONTROL, here the default too; other modes are refused"),
-    _works(TABLE_VERSION_OPTION, "9", "9, or 8 for Hudi 1.0", key=TABLE_VERSION),
+    _works(TABLE_VERSION_OPTION, "9", "9, 8 for Hudi 1.0, or 10, which no release of Hudi has yet",
+           key=TABLE_VERSION),
+    _works(STORAGE_LAYOUT, "", "of a new table of version 10: `default`, here the default too, or `lsm_tree`,"
+           " which Hudi's own Flink jobs make at that version"),
 )  # fmt: skip
 
 _WRITE = (

@@ -235,7 +235,7 @@ def test_a_declaration_that_contradicts_the_table_is_refused(
     [
         ("hoodie.table.type", "COPY_ON_WRITE", "'MERGE_ON_READ' contradicts the table.*COPY_ON_WRITE"),
         ("hoodie.index.type", "BLOOM", "'BUCKET' contradicts the table.*BLOOM"),
-        ("hoodie.table.version", "10", "version 10 .*can be read, but not written"),
+        ("hoodie.table.version", "11", "versions 8, 9 and 10 can be read.*use a newer mainstem"),
     ],
 )
 def test_a_table_that_cannot_be_written_is_refused_and_left_as_it_is(t, existing, key, found, words) -> None:

@@ -109,16 +109,26 @@ class Continued:
 
     def update(self, keys: list[tuple[str, str]]) -> None:
         """New versions of rows, with higher ordering values and another text, or vectors turned round."""
+        self.table.upsert(self.newer(keys))
+
+    def newer(self, keys: list[tuple[str, str]]) -> pa.Table:
+        """The rows of an update, which are from now on the table's."""
         keys = [key for key in keys if key in self.rows]
         self._step += 1
         for key in keys:
             self.rows[key] = self._newer(self.rows[key])
-        self.table.upsert(pa.Table.from_pylist([self.rows[key] for key in keys], schema=self.schema))
+        return pa.Table.from_pylist([self.rows[key] for key in keys], schema=self.schema)
 
     def delete(self, keys: list[tuple[str, str]]) -> None:
-        gone = [self.rows.pop(key) for key in keys if key in self.rows]
-        if gone:
-            self.table.delete(pa.Table.from_pylist(gone, schema=self.schema))
+        gone = self.gone(keys)
+        if gone.num_rows:
+            self.table.delete(gone)
+
+    def gone(self, keys: list[tuple[str, str]]) -> pa.Table:
+        """The rows of a delete, which the table has no longer from now on."""
+        return pa.Table.from_pylist(
+            [self.rows.pop(key) for key in keys if key in self.rows], schema=self.schema
+        )
 
     def _newer(self, row: dict[str, Any]) -> dict[str, Any]:
         config = self.table.config
