@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.types import StructType
 
 from mainstem.api.table import open_table
-from mainstem.errors import Invalid, Unsupported
+from mainstem.errors import Invalid, Unavailable, Unsupported
 from mainstem.filters.conditions import conditions
 from mainstem.formats.avro_schema import META_FIELDS
 from mainstem.layout.properties import load_config
@@ -24,7 +24,7 @@ from mainstem.options.reading import AS_OF, BEGIN, END, QUERY_TYPE, START_OFFSET
 from mainstem.readers.changes.commit_range import write_times
 from mainstem.readers.planning.explain import Explanation
 from mainstem.readers.planning.table_state import TableState
-from mainstem.readers.queries.scan_plan import ReadableSplit, ScanPlan
+from mainstem.readers.queries.scan_plan import VANISHED, ReadableSplit, ScanPlan
 from mainstem.spark.options import CDC, FILTER, INCREMENTAL, ReadOptions
 from mainstem.spark.types import arrow_schema, fit_for_spark
 from mainstem.storage.backends import storage_of
@@ -123,10 +123,14 @@ class Reader(DataSourceReader):
 
 def rows_of(options: ReadOptions, partition: InputPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Rows of a file slice in batches of Spark's types. If a query has no partitions, Spark passes one of its
-    own, which has no rows."""
-    if isinstance(partition, SplitPartition):
+    own, which has no rows. Raises ``Unavailable`` if a clean removed a file since the query was planned."""
+    if not isinstance(partition, SplitPartition):
+        return
+    try:
         for table in partition.split.read(storage_of(options.location)):
             yield from fit_for_spark(table, schema)
+    except FileNotFoundError as error:
+        raise Unavailable(VANISHED.format(error=error), table=options.location.base) from error
 
 
 def check_stream(options: ReadOptions) -> None:

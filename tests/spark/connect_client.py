@@ -22,6 +22,7 @@ OPTIONS = {
     "hoodie.datasource.write.recordkey.field": "id",
     "hoodie.bucket.index.num.buckets": 2,
 }
+VERSION_10 = {"hoodie.write.table.version": 10, "hoodie.table.storage.layout": "lsm_tree"}
 
 
 def refused(call: Callable[[], object]) -> str:
@@ -36,7 +37,7 @@ def refused(call: Callable[[], object]) -> str:
 def changed(spark: SparkSession, path: str) -> dict[str, Any]:
     """What DELETE, UPDATE and MERGE answer and leave, on a table of its own."""
     named = f"mainstem.`{path}`"
-    options = {**OPTIONS, "hoodie.table.ordering.fields": "ts"}
+    options = {**OPTIONS, **VERSION_10, "hoodie.table.ordering.fields": "ts"}
     first = spark.range(6).selectExpr("id", "id AS v", "'n' AS note", "10L AS ts")
     ms.write_batch(first, path, options=options)
 
@@ -107,8 +108,9 @@ def main(folder: Path) -> dict[str, Any]:
         update = {"options": OPTIONS, "output_mode": "update"}
         found["update"] = refused(lambda: ms.write_stream(read, second, **update))
         stream = ms.write_stream(
-            read, second, options=OPTIONS, checkpoint=str(folder / "chk"), trigger={"availableNow": True}
-        )
+            read, second, options={**OPTIONS, **VERSION_10}, checkpoint=str(folder / "chk"),
+            trigger={"availableNow": True},
+        )  # fmt: skip
         stream.awaitTermination()
         found["stream"] = ms.stream_metrics(spark, stream.lastProgress, sink=second, source=first)
     finally:

@@ -53,6 +53,8 @@ def _rows(path: Path) -> dict[int, int]:
 def test_a_client_writes_in_batches_and_streams_and_learns_the_outcome(told: dict[str, Any], folder: Path):
     assert told["session"] == "pyspark.sql.connect.session"
     assert _rows(folder / "first") == _rows(folder / "second") == {n: n + 1 for n in range(6)}
+    versions = [mainstem.open_table(folder / name).config.version for name in ("first", "second", "changed")]
+    assert versions == [9, 10, 10]  # the latter two are LSM trees
     status, rows, instant = told["outcome"]
     assert (status, rows, told["empty"], told["bulk"]) == ("committed", 6, "empty", 6)
     assert instant in [i.requested for i in mainstem.open_table(folder / "first").timeline()]

@@ -20,7 +20,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql.datasource import InputPartition
 
 import mainstem
-from mainstem.errors import Invalid, Unsupported
+from mainstem.errors import Invalid, Unavailable, Unsupported
 from mainstem.spark.options import ReadOptions
 from mainstem.spark.source_readers import BEGINNING, Reader, StreamReader, schema_of
 from mainstem.spark.types import spark_schema
@@ -119,6 +119,18 @@ def test_a_read_with_a_filter_has_the_rows_that_the_filter_keeps(tmp_path: Path)
         found("id = 1 and city")
     with pytest.raises(Invalid, match="change data has none"):
         found("id = 1", **changes, **{"hoodie.datasource.query.incremental.format": "cdc"})
+
+
+def test_a_file_that_a_clean_removed_while_it_was_read_is_told_with_what_to_do(tmp_path: Path) -> None:
+    table = create(tmp_path / "t")
+    table.upsert(rows((1, "oslo", 1, "x")))
+    parsed = ReadOptions.parse({"path": str(tmp_path / "t")})
+    reader = Reader(parsed, spark_schema(schema_of(parsed)))
+    (part,) = reader.partitions()
+    (log,) = (tmp_path / "t").glob("*/.*.log.*")
+    log.unlink()
+    with pytest.raises(Unavailable, match=r"was removed while it was read .*raise hoodie\.clean\.commits"):
+        list(reader.read(part))
 
 
 # -------------------- streams

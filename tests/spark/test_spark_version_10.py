@@ -164,6 +164,7 @@ def check_files(path: Path, layout: str) -> None:
             assert pc.all(pc.less_equal(keys[:-1], keys[1:])).as_py() is not False, file
 
 
+@pytest.mark.slow
 @pytest.mark.supports("Engines", "Spark: batches, streams, statements on tables of version 10, both layouts")
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_way_of_spark_changes_a_table_of_version_10(

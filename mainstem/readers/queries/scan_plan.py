@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
 ATTEMPTS = 2
-_VANISHED = (
+#: what a query says that took so long that a clean removed its files; ``error``: which file
+VANISHED = (
     "a file of the view was removed while it was read ({error}); a clean retains too few commits"
     " for"
     f" queries of this length: read again, or raise {CLEAN_COMMITS}"
@@ -88,7 +89,7 @@ class ScanPlan:
     ) -> None:
         self._storage = storage
         self._planner = planner
-        self._message = vanished or _VANISHED
+        self._message = vanished or VANISHED
         self._refined = refined
         self._table: str | None = None
 
