@@ -281,6 +281,8 @@ def contradiction(options: Wanted, config: TableConfig) -> str | None:
             continue  # the first write upgrades it, or writes by the table's (``api.opened_table``)
         if key == BUCKETS and config.was_resized_from(wanted):
             continue  # a job that began before, or is started again with its old options
+        if key == TABLE_VERSION and config.was_upgraded_from(wanted):
+            continue  # the same
         if _comparable(key, wanted) != _comparable(key, found or ""):
             return (
                 f"option {options.given.get(key, key)}={wanted!r} contradicts the table, whose {key} is"

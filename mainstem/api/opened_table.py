@@ -265,6 +265,8 @@ class OpenedTable:
                     continue
                 if key == TABLE_VERSION_OPTION and given.isdecimal() and int(given) > int(found):
                     continue  # the first write upgrades it, or writes by the table's
+                if name == TABLE_VERSION and self.config.was_upgraded_from(given):
+                    continue
                 # One mode is in capitals or wrong, everything else may be spelt in any case.
                 if given != found and (name == PARTIAL_UPDATES or given.upper() != found.upper()):
                     raise Invalid(

@@ -53,6 +53,7 @@ from mainstem.options.tables import (
     DROP_PARTITION_COLUMNS,
     EXCLUSIVE,
     HISTORY_PATH,
+    INITIAL_VERSION,
     LAYOUT_VERSION,
     LOCAL_ZONE,
     LOG_FILE_FORMAT,
@@ -416,6 +417,11 @@ class TableConfig:
         """Whether the table had so many buckets, and was resized since."""
         text = text.strip()
         return text.isdecimal() and bool(self.resizes) and int(text) in self.every_buckets
+
+    def was_upgraded_from(self, text: str) -> bool:
+        """Whether the table had this version, and was upgraded since."""
+        first, text = self._get(INITIAL_VERSION), text.strip()
+        return text.isdecimal() and first.isdecimal() and int(first) <= int(text) < self.version
 
     def _resized_to(self, other: TableConfig) -> bool:
         return other.was_resized_from(self._get(BUCKETS))

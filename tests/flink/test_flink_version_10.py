@@ -121,6 +121,7 @@ def test_a_table_is_upgraded_while_a_flink_job_and_spark_streams_write_and_read_
     columns = "who STRING, id BIGINT, PRIMARY KEY (who, id) NOT ENFORCED"
     # The reads may take longer than it takes to make as many commits as are kept.
     kept = {"clean.async.enabled": "false", "hoodie.archive.automatic": "false"}
+    kept["hoodie.write.table.version"] = "9"  # jobs may say so, and go on with these options
     sink = table(flink, "sink", path, columns, **{"hoodie.bucket.index.num.buckets": "2"}, **kept)
     job = flink.execute_sql(f"INSERT INTO {sink} SELECT 'flink', id FROM {source}")
     wait_for(lambda: job.outcomes)
@@ -129,7 +130,7 @@ def test_a_table_is_upgraded_while_a_flink_job_and_spark_streams_write_and_read_
     made = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 20).load()
     options = {
         "hoodie.datasource.write.recordkey.field": "who,id", "hoodie.bucket.index.num.buckets": 2,
-        "hoodie.mainstem.spark.driver.rows.max": 0,
+        "hoodie.mainstem.spark.driver.rows.max": 0, "hoodie.write.table.version": 9,
     }  # fmt: skip
     writing = ms.write_stream(
         made.selectExpr("'spark' who", "value + 1 id"), str(path), options=options,

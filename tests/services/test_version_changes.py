@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 
 import mainstem
+from mainstem.api.job_table import contradiction
 from mainstem.api.real_seams import fence_of
 from mainstem.cli.main import main
 from mainstem.errors import CorruptTable, Invalid, Unavailable, Unsupported
@@ -25,6 +26,7 @@ from mainstem.layout.properties import TableConfig, load_config
 from mainstem.layout.version_changes import changes_to, with_changes
 from mainstem.publish.publisher import Publisher
 from mainstem.services.version_change import change_version
+from mainstem.spark.options import WriteOptions
 from mainstem.storage import paths
 from mainstem.storage.folder_storage import FolderStorage
 from mainstem.truetime.clock_skew import ClockSkew
@@ -401,3 +403,20 @@ def test_the_command_says_what_it_did(tmp_path: Path, capsys: pytest.CaptureFixt
     assert json.loads(capsys.readouterr().out)["after"] == 9
     assert main(["upgrade", table.path, "--to", "12"]) == 1
     assert "use a newer mainstem" in capsys.readouterr().err
+
+
+def test_a_job_that_names_the_version_before_an_upgrade_goes_on_and_starts_again(tmp_path: Path) -> None:
+    path, asks = tmp_path / "t", {"hoodie.write.table.version": "9"}
+    table = make(path)
+    job = mainstem.open_table(path, asks)
+    job.upsert(rows([1], 1))
+    table.upgrade(10)
+    job.upsert(rows([2], 2))
+    mainstem.open_table(path, asks).upsert(rows([3], 3))
+    assert version(path)[0] == 10
+    assert {"k01", "k02", "k03"} <= set(content(mainstem.open_table(path))["id"].to_pylist())
+    wanted = WriteOptions.parse({**asks, "hoodie.table.name": table.config.name}, path=str(path))
+    assert contradiction(wanted, mainstem.open_table(path).config) is None
+    make(tmp_path / "new", hoodie__write__table__version="10")
+    with pytest.raises(Invalid, match="contradicts the table"):  # which never had that version
+        mainstem.open_table(tmp_path / "new", asks).upsert(rows([1], 1))
