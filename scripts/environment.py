@@ -72,7 +72,7 @@ GROUPS = {
     "dev": Group(".venv", (*ENGINES, "zookeeper", "dev"), SPARK, note="tools for the tests"),
     "benchmarks": Group(
         ".venv-benchmarks",
-        ("spark", "zookeeper", "s3", "benchmarks"),
+        ("spark", "zookeeper", "s3", "kafka", "benchmarks"),
         upgrade=True,
         note="newest Spark and pyarrow, and what we are compared with",
     ),
