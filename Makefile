@@ -104,7 +104,7 @@ ui: ## the page of mainstem ui in Chromium, which is installed if there is none;
 	@$(ENVIRONMENT) install ui
 	@$(ENVIRONMENT) run ui -- -m pytest tests/browser -q $(ARGS)
 
-engines: ## Ray, Daft, Dask, dbt and Dagster read and write tables, workers are killed; two minutes
+engines: ## Ray, Daft, Dask, dbt, Dagster and Airflow read and write tables, workers are killed; three minutes
 	@$(ENVIRONMENT) install engines
 	@$(ENVIRONMENT) run engines -- -m pytest tests/engines -q $(ARGS)
 

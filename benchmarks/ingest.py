@@ -1,7 +1,8 @@
 """A Kafka topic into a table by ``mainstem.ingest``: rows a second, and milliseconds from produce to visible.
 
 A real broker on this machine. JSON of 10 columns, two partitions. What bounds it is measured in the same run:
-the same client that only reads, and reading with Arrow's parser. Latency: a producer sends at a steady rate,
+the same client that only reads, and reading with Arrow's parser; and a peer, Spark's own source of Kafka with
+our sink (``ingest_spark``). Latency: a producer sends at a steady rate,
 and each row holds when; a row is visible when the commit that wrote it returns.
 """
 
@@ -13,12 +14,15 @@ import subprocess
 import sys
 import threading
 import time
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import numpy as np
 
 from benchmarks import Missing, Row, bound, row, work_folder
+from scripts.stores import FOLDER, install_jars, spark_kafka
 
 _PARTITIONS = 2
 _TOPIC = "orders"
@@ -42,6 +46,7 @@ def run(reduced: bool) -> list[Row]:
             return [
                 *_throughput(broker, folder, count),
                 *_two_processes(broker, folder, count),
+                *_spark(broker, folder, count),
                 *_latency(broker, folder, seconds),
             ]
     finally:
@@ -194,6 +199,45 @@ def _two_processes(broker: Any, folder: Path, count: int) -> list[Row]:
         row("Kafka to table, two processes of a group", rows / (high - low), "rows/s",
             against="two that read and parse", baseline=count / read_s, note=note),
     ]  # fmt: skip
+
+
+def _jars(spark: str) -> Path:
+    """Spark's source: Maven has a version later than PyPI, and one of its line will do until then."""
+    line, _, patch = spark.rpartition(".")
+    for number in range(int(patch), -1, -1):
+        folder = FOLDER / "spark-kafka" / f"{line}.{number}"
+        try:
+            install_jars(folder, spark_kafka(f"{line}.{number}"))
+            return folder
+        except HTTPError as error:
+            if error.code != HTTPStatus.NOT_FOUND or not number:
+                raise
+    raise AssertionError
+
+
+def _spark(broker: Any, folder: Path, count: int) -> list[Row]:
+    """Our ingestion of the whole topic again, beside Spark's own source with our sink."""
+    what = "Kafka to table, beside Spark's own source with our sink"
+    try:
+        import pyspark
+
+        jars = _jars(pyspark.__version__)
+    except (ImportError, OSError) as error:
+        return [row(what, None, "rows/s", note=f"not measured: {error}")]
+    command = [sys.executable, "-m", "benchmarks.ingest_spark"]
+    command += map(str, (jars, broker.servers, _TOPIC, folder / "spark"))
+    told = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=900)
+    peer = json.loads(told.stdout.splitlines()[-1])
+    assert peer["rows"] == count, (peer, count)
+    began, cpu = time.monotonic(), time.process_time()
+    rows = _ingest(broker.servers, _TOPIC, folder / "beside", once=True, kafka_options={}, rows=200_000)
+    taken, spent = time.monotonic() - began, time.process_time() - cpu
+    assert rows == count, (rows, count)
+    us, peers = 1e6 * spent / count, 1e6 * peer["cpu"] / count
+    note = f"{us:.1f} us of processor a row, Spark's {peers:.1f} on two cores, started and warm: a ratio of"
+    note += f" {peers / us:.1f}; at most 200,000 rows a commit"
+    theirs = count / peer["seconds"]
+    return [row(what, count / taken, "rows/s", against="Spark's source", baseline=theirs, note=note)]
 
 
 _PRODUCER = """

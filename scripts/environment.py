@@ -72,7 +72,7 @@ GROUPS = {
     "dev": Group(".venv", (*ENGINES, "zookeeper", "dev"), SPARK, note="tools for the tests"),
     "benchmarks": Group(
         ".venv-benchmarks",
-        ("spark", "zookeeper", "s3", "benchmarks"),
+        ("spark", "zookeeper", "s3", "kafka", "benchmarks"),
         upgrade=True,
         note="newest Spark and pyarrow, and what we are compared with",
     ),
@@ -139,12 +139,13 @@ GROUPS = {
             "dagster>=1.13",
             "dbt-core<1.11",  # newer ones fetch a parser from another host when they are installed
             "dbt-duckdb<1.11",
+            "apache-airflow-core>=3.1",
             "pytest>=8",
             "pytest-timeout>=2.3",
             "hypothesis==6.170.15",
         ),
         java=False,
-        note="Ray, Daft, Dask, dbt and Dagster",
+        note="Ray, Daft, Dask, dbt, Dagster and Airflow",
     ),
     # Peers of the collision, each alone: their needs exclude one another.
     "delta": Group(".venv-delta", (), ("deltalake>=1.0", "pyarrow>=16", "numpy"), note="delta-rs"),

@@ -123,6 +123,18 @@ ICEBERG_REST = (
     "org/eclipse/jetty/toolchain/jetty-jakarta-servlet-api/5.0.2",
     "org/xerial/sqlite-jdbc/3.46.1.3",
 )
+
+
+def spark_kafka(spark: str) -> tuple[str, ...]:
+    """Spark's own source of Kafka, for Spark of this version."""
+    return (
+        f"org/apache/spark/spark-sql-kafka-0-10_2.13/{spark}",
+        f"org/apache/spark/spark-token-provider-kafka-0-10_2.13/{spark}",
+        "org/apache/kafka/kafka-clients/3.9.1",
+        "org/apache/commons/commons-pool2/2.12.1",
+    )
+
+
 JARS = {"hadoop": HADOOP, "spark-s3a": S3A, "kafka": KAFKA, "iceberg-rest": ICEBERG_REST}
 
 POSTGRES = "postgres"

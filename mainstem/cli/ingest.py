@@ -62,6 +62,10 @@ def add_ingest_command(add: Callable[[str, Callable[..., None], str], argparse.A
         help="records that should come next are gone: refuse, or go on with what is there",
     )  # fmt: skip
     sub.add_argument(
+        "--on-truncate", choices=("fail", "apply", "skip"), default="fail",
+        help="PostgreSQL's table was truncated: refuse, empty this one too, or keep its rows",
+    )  # fmt: skip
+    sub.add_argument(
         "--append-offsets", action="store_true", help="add columns of offset, partition, time and key"
     )
     for option in ("--record-key", "--ordering", "--partition-by"):
@@ -98,7 +102,7 @@ def _ingest(options: argparse.Namespace, out: TextIO) -> None:
             postgres=options.postgres, table=options.table, format=options.format, registry=options.registry,
             group=options.group, source=options.source, start=options.start, every_s=options.every,
             rows=options.rows, bytes=options.bytes, on_error=options.on_error,
-            dead_letters=options.dead_letters, on_lost=options.on_lost,
+            dead_letters=options.dead_letters, on_lost=options.on_lost, on_truncate=options.on_truncate,
             append_offsets=options.append_offsets, record_key=options.record_key,
             ordering=options.ordering, partition_by=options.partition_by, buckets=options.buckets,
             name=options.name, schema=options.schema, properties=dict(options.option),

@@ -40,10 +40,12 @@ class DeadLetters:
         self._path, self._source, self._properties = path, source, dict(properties)
         self._table: Table | None = None
 
-    def write(self, records: Records, bad: Sequence[Bad]) -> None:
-        """Keep these records. Raises what ``Table.upsert`` raises."""
+    def write(self, records: Records, bad: Sequence[Bad], names: Sequence[str] = ()) -> None:
+        """Keep these records. ``names``: which one each of ``bad`` is within its source, if partition and
+        offset do not tell. Raises what ``Table.upsert`` raises."""
         found = records.take([item.at for item in bad])
-        places = [f"{self._source}-{p}-{o}" for p, o in zip(found.partitions, found.offsets, strict=True)]
+        of = names or [f"{p}-{o}" for p, o in zip(found.partitions, found.offsets, strict=True)]
+        places = [f"{self._source}-{name}" for name in of]
         columns = [
             places,
             [self._source] * len(places),

@@ -10,8 +10,10 @@ where the table stands. Offsets may leave gaps (compacted topics, transactions),
 
 from __future__ import annotations
 
+import gc
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +61,19 @@ def client() -> Any:
     except ImportError as error:
         raise Unsupported("Kafka needs the client confluent-kafka: pip install 'mainstem[kafka]'") from error
     return confluent_kafka
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Without Python's collector of cycles, which looks through thousands of messages that nothing refers to
+    in a cycle, and with them, again and again, through all that there is: a tenth of the ingestion's time."""
+    paused = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if paused:
+            gc.enable()
 
 
 class KafkaTopic:
@@ -162,6 +177,10 @@ class KafkaTopic:
         Raises what ``positions`` and ``flush`` raised within it, ``Invalid`` where records are lost,
         ``Unavailable``.
         """
+        with _collector_paused():
+            return self._collect(records, wait_s)
+
+    def _collect(self, records: int, wait_s: float) -> Records:
         if self._unplaced:
             self.rewind()
         changes = self._changes

@@ -9,6 +9,7 @@ it; Debezium's is below.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -17,8 +18,8 @@ import pyarrow.compute as pc
 
 from mainstem.errors import Invalid
 from mainstem.ingestion.debezium import DELETED, LSN, OPERATION, ORIGIN
-from mainstem.ingestion.pgoutput import DELETE, INSERT, Changes, Relation
-from mainstem.ingestion.postgres_types import typed
+from mainstem.ingestion.pgoutput import DELETE, INSERT, Changes, Relation, Values
+from mainstem.ingestion.postgres_types import Misfit, typed
 from mainstem.options.writing import SET_NULL
 
 _ADDED = pa.schema([(OPERATION, pa.string()), (ORIGIN, pa.int64()), (LSN, pa.int64())])
@@ -127,9 +128,10 @@ def _text(marker: str | None, kind: pa.DataType) -> str | None:
 def check_marker(texts: pa.Array, kind: pa.DataType, column: str, marker: str | None) -> None:
     """Raises ``Invalid`` if a value of the source is the marker."""
     if marker is not None and _holds(kind) and pc.any(pc.equal(texts, _text(marker, kind))).as_py():
-        raise Invalid(
+        raise Misfit(
             f"column {column!r} has the value {marker!r}, which means in this table that an older value"
-            " stays: run ALTER TABLE ... REPLICA IDENTITY FULL, and ingest into a new table"
+            " stays",
+            ": run ALTER TABLE ... REPLICA IDENTITY FULL, and ingest into a new table",
         )
 
 
@@ -144,15 +146,47 @@ def _kept(
     if not known and marker is not None:
         return pc.if_else(pa.array(values.unchanged), marker, values.text)
     if not known:
-        raise Invalid(
+        raise Misfit(
             f"an update of {relation.schema}.{relation.name} left column {relation.columns[at].name!r} as it"
-            " was, and PostgreSQL does not send such long values (TOAST) unless it is told to: run ALTER"
-            " TABLE"
-            f' "{relation.schema}"."{relation.name}" REPLICA IDENTITY FULL before rows are updated.'
-            ' Nothing of this'
-            " batch was committed; this change is in the log already, so ingest into a new table"
+            " was, and PostgreSQL does not send such long values (TOAST) unless it is told to",
+            f': run ALTER TABLE "{relation.schema}"."{relation.name}" REPLICA IDENTITY FULL before rows are'
+            " updated. Nothing of this batch was committed; this change is in the log already, so ingest into"
+            " a new table",
         )
     return pc.if_else(pa.array(values.unchanged), changes.before[at].text.take(picks), values.text)
+
+
+def envelope(changes: Changes, relation: Relation, at: int) -> tuple[bytes, bytes]:
+    """A change as JSON: its key, and the change as an event of Debezium's with values as PostgreSQL writes
+    them. A long value that was not sent is left out."""
+    images: dict[str, dict[str, str | None] | None] = {}
+    for name, places, columns in (
+        ("before", changes.before_at, changes.before), ("after", changes.after_at, changes.after)
+    ):  # fmt: skip
+        row = int(np.searchsorted(places, at))
+        there = row < len(places) and places[row] == at
+        images[name] = _image(relation, columns, row) if there else None
+    kind = int(changes.kinds[at])
+    operation = "c" if kind == INSERT else DELETED if kind == DELETE else "u"
+    told = images["after"] if images["after"] is not None else images["before"] or {}
+    key = {c.name: told.get(c.name) for c in relation.columns if c.in_identity}
+    return _json(key), _json({**images, "op": operation})
+
+
+def _image(relation: Relation, columns: Sequence[Values], row: int) -> dict[str, str | None]:
+    names = zip(relation.names, columns, strict=True)
+    return {name: values.text[row].as_py() for name, values in names if not values.unchanged[row]}
+
+
+def snapshot_envelope(texts: pa.Table, relation: Relation, at: int) -> tuple[bytes, bytes]:
+    """The same of a row that a snapshot read."""
+    row = dict(zip(relation.names, (column[at].as_py() for column in texts.columns), strict=True))
+    key = {c.name: row[c.name] for c in relation.columns if c.in_identity}
+    return _json(key or row), _json({"before": None, "after": row, "op": "r"})
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def check_identity(relation: Relation, placing: Sequence[str]) -> None:

@@ -12,6 +12,13 @@ stands. Whatever goes wrong in between, the answer is the same: forget what was 
 table where it stands. A slot belongs to the snapshot that it was made with, and the table names it: of two
 processes that begin at once the one that commits first has its slot named, the other's is dropped.
 
+TRUNCATE, where it is applied, is a commit that replaces all rows of the table, by those that came after it in
+the same commit: what was read before it and not committed yet is forgotten.
+
+Rows that do not fit the table end it, or go to a table of their own before the commit that passes them by. A
+change's place there is its transaction and its number in it, which are the same whenever it is decoded; a row
+of a snapshot, which another snapshot may read again, is known by its key.
+
 A transaction that is larger than a commit may be is written while it comes, in a commit of its own: the Begin
 of a decoded transaction says already where it commits, and so the commit's guard.
 """
@@ -32,6 +39,7 @@ import pyarrow.csv as pv
 
 from mainstem.errors import Invalid, MainstemError, OutcomeUnknown, Unavailable
 from mainstem.ingestion import pgoutput
+from mainstem.ingestion.dead_letters import DeadLetters
 from mainstem.ingestion.debezium import ADDED, OPERATION
 from mainstem.ingestion.ingest_progress import IngestProgress
 from mainstem.ingestion.ingester import AGAIN, Pace
@@ -39,7 +47,9 @@ from mainstem.ingestion.postgres_changes import (
     change_rows,
     check_columns,
     check_identity,
+    envelope,
     schema_of,
+    snapshot_envelope,
     snapshot_rows,
 )
 from mainstem.ingestion.postgres_server import (
@@ -50,7 +60,8 @@ from mainstem.ingestion.postgres_server import (
     WalStream,
     lsn_text,
 )
-from mainstem.ingestion.records import together
+from mainstem.ingestion.postgres_types import Misfit
+from mainstem.ingestion.records import Bad, Records, Undecodable, in_parts, together
 from mainstem.ingestion.target_table import TargetTable
 from mainstem.merge.modes import FILL_UNAVAILABLE
 from mainstem.merge.rules import merge_rules
@@ -60,6 +71,8 @@ from mainstem.writers.stream_positions import StreamPositions
 
 _log = logging.getLogger(__name__)
 
+#: what to do about TRUNCATE
+APPLY, SKIP, FAIL = "apply", "skip", "fail"
 #: the one partition of a log
 WAL = "wal"
 # So many changes become columns together.
@@ -79,15 +92,44 @@ _ROW_BYTES = 32 << 20
 
 
 @dataclass
+class _Dead:
+    """Rows that do not fit, as JSON, and how they are named."""
+
+    records: Records = field(default_factory=Records)
+    names: list[str] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+
+    def add(self, name: str, lsn: int, time_us: int, told: tuple[bytes, bytes], why: str) -> None:
+        key, value = told
+        self.records.extend(Records([key], [value], [WAL], [lsn], [time_us // 1000]))
+        self.names.append(name)
+        self.reasons.append(why)
+
+    def append(self, later: _Dead) -> None:
+        self.records.extend(later.records)
+        self.names += later.names
+        self.reasons += later.reasons
+
+
+@dataclass
 class _Held:
-    """Changes that were read and not committed yet; of each transaction, how many, its LSN and time."""
+    """Changes that were read and not committed yet; of each transaction, how many, its LSN and time, and the
+    number of the first one in it."""
 
     raw: list[bytes] = field(default_factory=list)
-    spans: list[tuple[int, int, int]] = field(default_factory=list)
+    spans: list[tuple[int, int, int, int]] = field(default_factory=list)
     tables: list[pa.Table] = field(default_factory=list)
+    dead: _Dead = field(default_factory=lambda: _Dead())
     changes: int = 0
     bytes: int = 0
     raw_bytes: int = 0
+    #: they follow a TRUNCATE
+    emptied: bool = False
+    #: a part of them is written already
+    begun: bool = False
+
+    def __bool__(self) -> bool:
+        return self.changes > 0 or self.emptied
 
     @property
     def many(self) -> bool:
@@ -98,6 +140,7 @@ class _Held:
         self.raw += later.raw
         self.spans += later.spans
         self.tables += later.tables
+        self.dead.append(later.dead)
         self.changes += later.changes
         self.bytes += later.bytes
         self.raw_bytes += later.raw_bytes
@@ -115,11 +158,14 @@ class PostgresIngester:
         source: str,
         pace: Pace | None = None,
         fill: bool = False,
+        dead: DeadLetters | None = None,
+        on_truncate: str = FAIL,
         on_progress: Callable[[IngestProgress], None] = lambda progress: None,
         sleep_s: Callable[[float], None] = time.sleep,
     ) -> None:
         self._target, self._dsn, self._table, self._source = target, dsn, table, source
         self._pace, self._fill, self._on_progress, self._sleep_s = pace or Pace(), fill, on_progress, sleep_s
+        self._dead, self._on_truncate = dead, on_truncate
         name = hashlib.sha256(f"{target.base}\0{source}".encode()).hexdigest()[:16]
         #: the publication's name, with which those of slots begin
         self.prefix = self._publication = f"mainstem_{name}"
@@ -127,6 +173,8 @@ class PostgresIngester:
         self._stream: WalStream | None = None
         self._rows = self._commits = self._tries = 0
         self._position = 0
+        #: LSN of a transaction, and how many times it empties the table: what it did before is not read
+        self._voids = (0, 0)
         self._about: dict[str, str] = {}
         self._forget()
 
@@ -136,7 +184,9 @@ class PostgresIngester:
         self._since = 0.0
         self._end_lsn = 0
         self._lsn = self._time_us = 0
-        self._skipped = False
+        self._skipped = self._void = False
+        self._number = self._emptied = 0
+        self._known: pa.Schema | None = None
         self._relation: pgoutput.Relation | None = None
         self._schema = pa.schema([])
 
@@ -182,7 +232,7 @@ class PostgresIngester:
             now_s = time.monotonic()
             if self._since and not stream.open and self._due(now_s, once and stream.received >= until):
                 self._commit()
-            elif self._now.changes and self._too_much(self._now):
+            elif self._too_much(self._now):
                 self._commit_large(stream)
             if now_s - looked_s > _LOOK_S:
                 looked_s = now_s
@@ -198,14 +248,14 @@ class PostgresIngester:
                 break
             if once:
                 stream.tell(self._position, ask=True)
-        if self._done.changes:
+        if self._done:
             self._commit()
 
     def _due(self, now_s: float, ended: bool) -> bool:
         return ended or now_s >= self._since + self._pace.every_s or self._too_much(self._done)
 
     def _too_much(self, held: _Held) -> bool:
-        return held.changes >= self._pace.rows or held.bytes >= self._pace.bytes
+        return held.changes > 0 and (held.changes >= self._pace.rows or held.bytes >= self._pace.bytes)
 
     # -- where it stands -------------------------------------------------------------------------
 
@@ -295,7 +345,7 @@ class PostgresIngester:
         before = time.monotonic()
         with Snapshot(self._dsn, self.prefix, table.sql_name) as snapshot:
             try:
-                outcome, rows = self._copy(server, snapshot)
+                outcome, rows, dead = self._copy(server, snapshot)
             except OutcomeUnknown:
                 raise  # the table may name this slot
             except MainstemError:
@@ -303,10 +353,10 @@ class PostgresIngester:
                 raise
         if outcome.status == COMMITTED:
             self._position = snapshot.lsn
-            self._tell(outcome, rows, 0, before)
+            self._tell(outcome, rows, 0, before, dead)
 
-    def _copy(self, server: PostgresServer, snapshot: Snapshot) -> tuple[Outcome, int]:
-        """The rows of a snapshot, in one commit."""
+    def _copy(self, server: PostgresServer, snapshot: Snapshot) -> tuple[Outcome, int, int]:
+        """The rows of a snapshot, in one commit; how many, and how many do not fit."""
         table = server.table(self._table)  # nobody changes it now
         schema = schema_of(table.relation, server.type_of)
         placing = self._target.placing
@@ -316,18 +366,28 @@ class PostgresIngester:
         marker = self._marker()
         self._about = self._of(table, snapshot.slot)
         guard = StreamPositions(self._source, {WAL: None}, {WAL: snapshot.lsn}, about=self._about)
-        time_us, rows = time.time_ns() // 1000, 0
+        time_us, rows, lsn = time.time_ns() // 1000, 0, snapshot.lsn - 1
+        dead = _Dead()
 
         def parts() -> Iterator[pa.Table]:
-            nonlocal rows
-            rows = 0
+            nonlocal rows, dead
+            rows, dead = 0, _Dead()
+            self._known = None
             for texts in _csv(snapshot.blocks(table), table.relation.names):
-                if texts.num_rows:
-                    rows += texts.num_rows
-                    yield snapshot_rows(texts, schema, snapshot.lsn - 1, time_us, marker)
+                def attempt(low: int, high: int, texts: pa.Table = texts) -> pa.Table:
+                    return snapshot_rows(texts.slice(low, high - low), schema, lsn, time_us, marker)
+
+                def refuse(at: int, why: str, texts: pa.Table = texts) -> None:
+                    told = snapshot_envelope(texts, table.relation, at)
+                    dead.add(f"snapshot-{told[0].decode()}", lsn, time_us, told, why)
+
+                for made in self._fitting(texts.num_rows, attempt, refuse):
+                    rows += made.num_rows
+                    yield made
+            self._bury(dead)
 
         outcome = self._target.write_parts(parts, schema, guard)
-        return outcome, rows
+        return outcome, rows, len(dead.names)
 
     # -- read ------------------------------------------------------------------------------------
 
@@ -337,7 +397,8 @@ class PostgresIngester:
             kind = message[0]
             now = self._now
             if kind in pgoutput.CHANGES:
-                if not self._skipped:
+                self._number += 1
+                if not self._void:
                     now.raw.append(message)
                     now.changes += 1
                     now.bytes += len(message)
@@ -347,6 +408,8 @@ class PostgresIngester:
             elif kind == pgoutput.BEGIN:
                 self._lsn, self._time_us = pgoutput.parse_begin(message)
                 self._skipped = self._lsn < self._position
+                self._void = self._skipped or self._lsn == self._voids[0]
+                self._number = self._emptied = 0
             elif kind == pgoutput.COMMIT:
                 if pgoutput.parse_commit(message) != self._lsn:
                     raise Invalid("PostgreSQL's stream ends a transaction that it did not begin")
@@ -355,21 +418,42 @@ class PostgresIngester:
                 self._decode()
                 self._have(pgoutput.parse_relation(message))
             elif kind == pgoutput.TRUNCATE and not self._skipped:
-                raise Invalid(
-                    f"{self._table} was truncated (at {lsn_text(self._lsn)}), which is not applied; nothing"
-                    " of that transaction was committed. Ingest into a new table",
-                    table=self._target.base,
-                )
+                self._truncated(message)
+
+    def _truncated(self, message: bytes) -> None:
+        """The transaction empties the table."""
+        if int(self._about["table"]) not in pgoutput.parse_truncate(message):
+            return
+        at = lsn_text(self._lsn)
+        if self._on_truncate == FAIL:
+            raise Invalid(
+                f"{self._table} was truncated (at {at}); nothing of that transaction was committed. If this"
+                " table shall be emptied, too: --on-truncate apply; if its rows stay: --on-truncate skip",
+                table=self._target.base,
+            )
+        if self._on_truncate == SKIP:
+            _log.warning("%s was truncated (at %s); rows stay, as on_truncate says", self._table, at)
+            return
+        self._emptied += 1
+        if self._now.begun:  # what came before is half written
+            self._voids = self._lsn, self._emptied
+            raise Unavailable(f"the transaction at {at} emptied the table after it had written much")
+        lsn, times = self._voids
+        self._void = self._lsn == lsn and self._emptied < times
+        self._now = _Held(emptied=True)
 
     def _close(self) -> None:
         """The transaction is whole."""
         now = self._now
         if now.raw:
-            now.spans.append((len(now.raw), self._lsn, self._time_us))
+            now.spans.append((len(now.raw), self._lsn, self._time_us, self._number - len(now.raw)))
         if now.tables:
             self._decode()
-        if now.changes:
-            self._done.append(now)
+        if now:
+            if now.emptied:
+                self._done = now
+            else:
+                self._done.append(now)
             self._end_lsn = self._lsn + 1
             self._since = self._since or time.monotonic()
             if self._done.many:
@@ -395,17 +479,68 @@ class PostgresIngester:
                 raise Invalid("PostgreSQL's stream holds changes before it says of which table")
             raw, held.raw, held.raw_bytes = held.raw, [], 0
             spans, held.spans = held.spans, []
-            told = sum(count for count, _, _ in spans)
-            if told < len(raw):
-                spans = [*spans, (len(raw) - told, self._lsn, self._time_us)]
-            counts = [count for count, _, _ in spans]
-            lsns = np.repeat(np.array([lsn for _, lsn, _ in spans], np.int64), counts)
-            times = np.repeat(np.array([at for _, _, at in spans], np.int64), counts)
-            changes = pgoutput.read_changes(raw, self._relation)
-            rows = change_rows(
-                changes, self._relation, self._schema, self._target.placing, lsns, times, self._marker()
-            )
-            held.tables.append(rows)
+            told = sum(count for count, *_ in spans)
+            if (left := len(raw) - told) > 0:
+                spans = [*spans, (left, self._lsn, self._time_us, self._number - left)]
+            counts = [count for count, *_ in spans]
+            lsns = np.repeat(np.array([lsn for _, lsn, _, _ in spans], np.int64), counts)
+            times = np.repeat(np.array([at for _, _, at, _ in spans], np.int64), counts)
+            self._typed(held, raw, lsns, times, spans)
+
+    def _typed(
+        self, held: _Held, raw: list[bytes], lsns: np.ndarray, times: np.ndarray,
+        spans: list[tuple[int, int, int, int]],
+    ) -> None:  # fmt: skip
+        """Rows of ``raw`` into what is held."""
+        relation, placing, marker = self._relation, self._target.placing, self._marker()
+        assert relation is not None
+        changes = pgoutput.read_changes(raw, relation)
+
+        def attempt(low: int, high: int) -> pa.Table:
+            of = changes if high - low == len(raw) else pgoutput.read_changes(raw[low:high], relation)
+            part = slice(low, high)
+            return change_rows(of, relation, self._schema, placing, lsns[part], times[part], marker)
+
+        numbers: list[int] = []
+
+        def refuse(at: int, why: str) -> None:
+            if not numbers:
+                numbers.extend(n for count, _, _, first in spans for n in range(first, first + count))
+            lsn = int(lsns[at])
+            told = envelope(changes, relation, at)
+            held.dead.add(f"{WAL}-{lsn}-{numbers[at]}", lsn, int(times[at]), told, why)
+
+        held.tables += self._fitting(len(raw), attempt, refuse)
+
+    def _fitting(
+        self,
+        count: int,
+        attempt: Callable[[int, int], pa.Table],
+        refuse: Callable[[int, str], None],
+    ) -> list[pa.Table]:
+        """Tables of ``count`` rows, which ``attempt`` makes; those that do not fit are told to ``refuse``, if
+        there is a place for them."""
+        if self._dead is None:
+            return [attempt(0, count)] if count else []
+        if self._known is None:
+            self._known = self._target.schema
+
+        def fitted(low: int, high: int) -> pa.Table:
+            try:
+                rows, self._known = self._target.fit(attempt(low, high), self._known, fill=self._fill)
+            except Misfit as error:
+                raise Undecodable(error.why) from error
+            except Invalid as error:
+                raise Undecodable(error.message) from error
+            return rows
+
+        return [rows for _, _, rows in in_parts(count, fitted, refuse)]
+
+    def _bury(self, dead: _Dead) -> None:
+        if dead.names:
+            assert self._dead is not None
+            bad = [Bad(at, why) for at, why in enumerate(dead.reasons)]
+            self._dead.write(dead.records, bad, dead.names)
 
     # -- commit ----------------------------------------------------------------------------------
 
@@ -414,26 +549,39 @@ class PostgresIngester:
         began = time.monotonic()
         self._decode()
         done, self._done, self._since = self._done, _Held(), 0.0
-        rows = together(done.tables)
-        outcome = self._write(self._end_lsn, lambda: iter([rows]), rows.schema)
-        self._tell(outcome, rows.num_rows, done.bytes, began)
+        try:
+            parts = [together(done.tables)] if done.tables else []
+        except Undecodable:  # a column changed its type: each part is fitted by itself
+            parts = done.tables
+        rows = sum(part.num_rows for part in parts)
+        schema = parts[0].schema if parts else self._schema
+        self._bury(done.dead)
+        outcome = self._write(self._end_lsn, lambda: iter(parts), schema, emptied=done.emptied)
+        self._tell(outcome, rows, done.bytes, began, len(done.dead.names))
 
     def _commit_large(self, stream: WalStream) -> None:
         """A transaction that is more than a commit holds at once: written while it comes."""
-        if self._done.changes:
+        if self._now.emptied:
+            self._done = _Held()
+            self._write(self._lsn, lambda: iter(()), self._schema, emptied=True)
+        elif self._done:
             self._commit()
         began = time.monotonic()
         self._decode()
-        first, calls, rows, size = self._now.tables[0].schema, 0, 0, 0
+        calls, rows, size, dead = 0, 0, 0, 0
+        self._now.begun = True
 
         def parts() -> Iterator[pa.Table]:
-            nonlocal calls, rows, size
+            nonlocal calls, rows, size, dead
             calls += 1
             if calls > 1:
                 raise Unavailable("a transaction was half read when its write had to begin anew")
             while True:
                 held = self._now if stream.open else self._done
                 tables, held.tables = held.tables, []
+                buried, held.dead = held.dead, _Dead()
+                self._bury(buried)
+                dead += len(buried.names)
                 for table in tables:
                     rows += table.num_rows
                     yield table
@@ -445,28 +593,31 @@ class PostgresIngester:
                 self._decode()
 
         lsn = self._lsn
-        outcome = self._write(lsn + 1, parts, first)
+        outcome = self._write(lsn + 1, parts, self._schema)
         self._done, self._now, self._since = _Held(), _Held(), 0.0
-        self._tell(outcome, rows, size, began)
+        self._tell(outcome, rows, size, began, dead)
 
-    def _write(self, lsn: int, rows: Callable[[], Iterator[pa.Table]], schema: pa.Schema) -> Outcome:
+    def _write(
+        self, lsn: int, rows: Callable[[], Iterator[pa.Table]], schema: pa.Schema, *, emptied: bool = False
+    ) -> Outcome:
         """One commit up to ``lsn``, after which the slot may forget what is before."""
         assert self._stream is not None
         guard = StreamPositions(self._source, {WAL: self._position}, {WAL: lsn}, about=self._about)
-        outcome = self._target.write_parts(rows, schema, guard)
+        outcome = self._target.write_parts(rows, schema, guard, emptied=emptied)
+        self._known = None
         if outcome.status != COMMITTED:
             raise Unavailable("another process committed these changes first")
         self._position = lsn
         self._stream.tell(lsn)
         return outcome
 
-    def _tell(self, outcome: Outcome, rows: int, size: int, began: float) -> None:
+    def _tell(self, outcome: Outcome, rows: int, size: int, began: float, dead: int) -> None:
         self._tries = 0
         self._rows += rows
         self._commits += 1
         behind = 0 if self._stream is None else max(0, self._stream.received - self._position)
         progress = IngestProgress(
-            self._source, outcome.instant or "", outcome.completion_time, rows, size, 0, self._rows,
+            self._source, outcome.instant or "", outcome.completion_time, rows, size, dead, self._rows,
             self._commits, time.monotonic() - began, {WAL: self._position}, {WAL: behind},
         )  # fmt: skip
         _log.info("%s", progress.describe())

@@ -35,6 +35,14 @@ _LIMITS = re.compile(r"\[-?\d+:-?\d+\](\[-?\d+:-?\d+\])*=")
 _ITEM = re.compile(r'"((?:[^"\\]|\\.)*)"|([^{},"\\]+)', re.DOTALL)
 
 
+class Misfit(Invalid):
+    """A row does not fit the table. ``why``: in short, without what to do about it."""
+
+    def __init__(self, why: str, advice: str) -> None:
+        super().__init__(f"{why}{advice}")
+        self.why = why
+
+
 def arrow_type(oid: int, modifier: int, elements: Mapping[int, int] = ELEMENTS) -> pa.DataType:
     """The column's type. ``elements``: array types' OIDs -> their elements'."""
     if oid in elements:
@@ -60,9 +68,10 @@ def typed(texts: pa.Array, wanted: pa.DataType, column: str) -> pa.Array:
             make(texts.slice(one, 1))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError):
             found = texts[one].as_py()
-            raise Invalid(
-                f"column {column!r}: {found[:200]!r} has no like in {wanted}; nothing of this batch was"
-                " committed. Change the row in PostgreSQL before it is read, or the column to text"
+            raise Misfit(
+                f"column {column!r}: {found[:200]!r} has no like in {wanted}",
+                "; nothing of this batch was committed. Change the row in PostgreSQL before it is read, or"
+                " the column to text, or keep such rows in a table of their own: --on-error dead-letter",
             ) from None
     raise Invalid(f"column {column!r}: {reason}")
 

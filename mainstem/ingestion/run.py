@@ -20,7 +20,7 @@ from mainstem.ingestion.ingest_progress import IngestProgress
 from mainstem.ingestion.ingester import Ingester, Pace
 from mainstem.ingestion.json_rows import JsonDecoder
 from mainstem.ingestion.kafka_topic import EARLIEST, FAIL, LATEST, KafkaTopic
-from mainstem.ingestion.postgres_table import PostgresIngester
+from mainstem.ingestion.postgres_table import APPLY, SKIP, PostgresIngester
 from mainstem.ingestion.protobuf_messages import ProtobufDecoder
 from mainstem.ingestion.records import Decoder
 from mainstem.ingestion.schema_registry import Registry
@@ -57,6 +57,7 @@ def ingest(
     on_error: str = STOP,
     dead_letters: Place | None = None,
     on_lost: str = FAIL,
+    on_truncate: str = FAIL,
     append_offsets: bool = False,
     record_key: Sequence[str] | str = (),
     ordering: Sequence[str] | str = (),
@@ -84,9 +85,10 @@ def ingest(
     ``on_error``: a record that does not become a row ends it (``stop``), or is kept in the table
     ``dead_letters`` (``dead-letter``; PATH_dead_letters, otherwise). ``on_lost``: records that should come
     next are gone, or the topic was created again: refuse (``fail``), or go on with what is there
-    (``earliest``). ``append_offsets`` adds the columns of Hudi's streamer that tell where a row came from. A
-    missing table is made, with ``record_key`` and so on as for ``create_table``, and the columns of
-    ``schema`` (``id bigint, price decimal(10,2)``), or else those of the first records.
+    (``earliest``). ``on_truncate``: PostgreSQL's table was truncated: refuse (``fail``), empty this one too
+    (``apply``), or keep its rows (``skip``). ``append_offsets`` adds the columns of Hudi's streamer that tell
+    where a row came from. A missing table is made, with ``record_key`` and so on as for ``create_table``, and
+    the columns of ``schema`` (``id bigint, price decimal(10,2)``), or else those of the first records.
 
     Raises ``Invalid`` and ``Unsupported`` for what only a person can decide; trouble with storage, lock and
     brokers is met by another try, with ``once`` ten times in a row. A catalog that is away ends nothing,
@@ -102,6 +104,7 @@ def ingest(
         ("start", start, (EARLIEST, LATEST)),
         ("on_error", on_error, (STOP, DEAD_LETTER)),
         ("on_lost", on_lost, (FAIL, EARLIEST)),
+        ("on_truncate", on_truncate, (APPLY, SKIP, FAIL)),
     ):
         if given not in allowed:
             raise Invalid(f"{what}={given!r}: expected {' or '.join(allowed)}")
@@ -129,22 +132,25 @@ def ingest(
         steps.stands_at("ingest.lag", progress.behind, "{record}", target.base, source=stream)
         on_progress(progress)
 
+    if postgres is None and on_truncate != FAIL:
+        raise Invalid("on_truncate (--on-truncate): only tables of PostgreSQL are truncated; leave it out")
     if files is not None:
         if form != JSON or append_offsets:
             raise Invalid("files: their names tell their formats, and they have no offsets; leave these out")
         folder = FolderIngester(target, files, source=stream, dead=dead, pace=pace, on_progress=told)
         return folder.run(stopping, once=once)
     if postgres is not None:
-        if form != JSON or append_offsets or dead is not None or on_lost != FAIL or start != EARLIEST:
+        if form != JSON or append_offsets or on_lost != FAIL or start != EARLIEST:
             raise Invalid(
                 "postgres: its changes have their own form and begin with a snapshot; leave out format,"
-                " append_offsets, on_error, on_lost and start"
+                " append_offsets, on_lost and start"
             )
         assert table is not None
         fill = fills_missing({key: str(value) for key, value in (properties or {}).items()})
         changes = PostgresIngester(
-            target, postgres, table, source=stream, pace=pace, fill=fill, on_progress=told
-        )
+            target, postgres, table, source=stream, pace=pace, fill=fill, dead=dead,
+            on_truncate=on_truncate, on_progress=told,
+        )  # fmt: skip
         return changes.run(stopping, once=once)
     assert kafka is not None and topic is not None
     made = functools.partial(

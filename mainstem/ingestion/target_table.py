@@ -12,6 +12,8 @@ from mainstem.api.create import create_table
 from mainstem.api.job_table import exists
 from mainstem.api.table import Table, open_table
 from mainstem.errors import Invalid, TableExists, Unavailable, naming
+from mainstem.layout.schema_evolution import needed_fields
+from mainstem.layout.schema_fit import fit_batch
 from mainstem.merge.rules import marks_deletes, merge_rules
 from mainstem.storage.backends import Place, location_of
 from mainstem.storage.store_options import split
@@ -21,6 +23,7 @@ from mainstem.writers.placed_rows import KeyTaken
 from mainstem.writers.staged_rows import in_turns
 from mainstem.writers.stream_positions import Positions, StreamPositions
 from mainstem.writers.transaction import Transaction
+from mainstem.writers.write_spec import INSERT_OVERWRITE_TABLE
 
 _TAKEN_MAX = 10
 _TYPES = {
@@ -151,6 +154,19 @@ class TargetTable:
         ordering = self._new.ordering if table is None else table.config.ordering
         return (*self.key_columns, *ordering)
 
+    def fit(self, rows: pa.Table, known: pa.Schema | None, *, fill: bool) -> tuple[pa.Table, pa.Schema]:
+        """The rows in types that their write takes, and the table's columns after it. ``known``: those
+        before it, None: there is no table. Raises ``Invalid`` if a row does not fit."""
+        for name in self.needed:
+            if name not in rows.column_names or rows.column(name).null_count:
+                raise Invalid(f"it has no value of column {name!r}, which every row needs")
+        if known is None:
+            return rows, rows.schema
+        more = needed_fields(known, rows, fixed={*self.placing, *self.needed}, fill=fill)
+        kinds = {field.name: field.with_nullable(True) for field in (*known, *more)}
+        schema = pa.schema(list(kinds.values()))
+        return fit_batch(rows, schema, fill=schema.names if fill else (), table=self.base), schema
+
     def positions(self, source: str) -> Positions:
         """Where a stream stands in the table."""
         table = self.table
@@ -167,14 +183,17 @@ class TargetTable:
         guard: StreamPositions,
         *,
         whole: bool = False,
+        emptied: bool = False,
     ) -> Outcome:
         """Upsert the tables that ``rows()`` gives, one after another, in one commit. ``schema``: that of the
-        first one; ``whole``: there is one at most. ``rows`` may be called again."""
+        first one; ``whole``: there is one at most; ``emptied``: they take the place of all rows that the
+        table has. ``rows`` may be called again."""
+        operation = INSERT_OVERWRITE_TABLE if emptied else "upsert"
         table = self.table or self._made(schema)
         deletes = marks_deletes(merge_rules(table.config.raw), schema.names)
         for left in range(_TAKEN_MAX, -1, -1):
             try:
-                with table.begin("upsert", guard=guard, at_once=whole and not deletes) as txn:
+                with table.begin(operation, guard=guard, at_once=whole and not deletes) as txn:
                     for batch in () if txn.already_committed else rows():
                         for part in self._in_turns(txn, batch) if deletes else [batch]:
                             txn.write(part)

@@ -266,7 +266,9 @@ class Transaction:
         ``at_once``: one ``write``, of rows in memory, and ``commit``. On a store its inflight file is then
         put beside its markers. ``anew``: how often its rows were placed anew before.
         """
-        if guard is not None and spec.operation in OVERWRITES:
+        empties = isinstance(guard, StreamPositions) and spec.operation == INSERT_OVERWRITE_TABLE
+        # A stream may empty the table, as its source was, in the commit of what follows.
+        if guard is not None and spec.operation in OVERWRITES and not empties:
             raise Unsupported(
                 f"operation {spec.operation!r} with a stream guard: each batch would overwrite the one"
                 " before",
@@ -905,7 +907,8 @@ class Transaction:
                 try:
                     outcome = current.commit()
                     self._seen = None  # what runs after a commit has run
-                    return self._end(replace(outcome, rows=given))
+                    committed = outcome.status != ALREADY_COMMITTED
+                    return self._end(replace(outcome, rows=given) if committed else outcome)
                 except _PassedBy as again:
                     passed = again
             current._abort()
@@ -924,7 +927,10 @@ class Transaction:
         """The same overwrite under a new instant, from the base files of this one, which ends here."""
         ctx, storage = self._ctx, self._ctx.seams.storage
         spec = replace(self._spec, instant="", buckets=ctx.buckets)
-        later = Transaction.begin(ctx, spec, extra_metadata=self._extra)
+        later = Transaction.begin(ctx, spec, guard=self._guard, extra_metadata=self._extra)
+        if later.already_committed:
+            self._abort()
+            return later
         later._again = True
         later._named = self._named | {stat.partition for stat in stats if isinstance(stat, BaseFileStat)}
         try:

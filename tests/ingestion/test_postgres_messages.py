@@ -188,8 +188,10 @@ def test_tables_whose_changes_do_not_tell_what_is_needed_are_refused():
 
 
 def test_what_contradicts_a_table_of_postgres_is_refused(tmp_path):
-    for given in ({"format": "avro", "registry": "x"}, {"on_error": "dead-letter"}, {"on_lost": "earliest"}):
+    for given in ({"format": "avro", "registry": "x"}, {"start": "latest"}, {"on_lost": "earliest"}):
         with pytest.raises(Invalid, match="leave out"):
             mainstem.ingest(tmp_path / "t", postgres="dbname=x", table="t", **given)
     with pytest.raises(Invalid, match="where does the stream come from"):
         mainstem.ingest(tmp_path / "t", postgres="dbname=x")
+    with pytest.raises(Invalid, match="only tables of PostgreSQL are truncated"):
+        mainstem.ingest(tmp_path / "t", files=f"{tmp_path}/*.json", on_truncate="skip")

@@ -20,6 +20,7 @@ import pytest
 
 import mainstem
 from mainstem.errors import Invalid
+from mainstem.ingestion import postgres_table
 from tests.servers import postgres
 from tests.servers.postgres import PostgresDatabase
 
@@ -284,7 +285,7 @@ def test_keys_that_move_with_long_values_need_whole_rows_before(server, name, tm
 @pytest.mark.parametrize(
     "statement, message",
     [
-        ("TRUNCATE {0}", "was truncated"),
+        ("TRUNCATE {0}", "was truncated.*--on-truncate apply"),
         ("ALTER TABLE {0} DROP COLUMN v; INSERT INTO {0} VALUES (2)", "lacks v"),
         ("ALTER TABLE {0} RENAME COLUMN v TO w; INSERT INTO {0} VALUES (2, 2)", "lacks v"),
         ("ALTER TABLE {0} ALTER COLUMN v TYPE text; INSERT INTO {0} VALUES (2, 'x')", "'v'"),
@@ -310,18 +311,167 @@ def test_changes_that_are_not_applied_end_it(server, name, tmp_path, statement, 
     assert ours(path, "id", "v") == [(1, 1)]
 
 
+@pytest.mark.nothing_lost
+def test_truncate_empties_the_table_in_the_commit_of_what_follows_it(server, name, tmp_path):
+    path, told = tmp_path / "t", []
+    server.run(
+        f"CREATE TABLE {name} (id bigint PRIMARY KEY, v int)",
+        f"INSERT INTO {name} SELECT i, 0 FROM generate_series(1, 40) i",
+    )
+    assert ingest(server, name, path) == 40
+    server.run(
+        f"UPDATE {name} SET v = 9 WHERE id = 3",
+        f"BEGIN; INSERT INTO {name} VALUES (50, 1); TRUNCATE {name}; INSERT INTO {name} VALUES (1, 1), (2,"
+        f" 1), (3, 1); DELETE FROM {name} WHERE id = 1; UPDATE {name} SET v = 2 WHERE id = 2; DELETE FROM"
+        f" {name} WHERE id = 3; INSERT INTO {name} VALUES (3, 3); COMMIT",
+        f"INSERT INTO {name} VALUES (4, 4)",
+        f"BEGIN; INSERT INTO {name} VALUES (90, 1); TRUNCATE {name}; ROLLBACK",
+    )
+    assert ingest(server, name, path, on_truncate="apply", on_progress=told.append) == 8
+    assert ours(path, "id", "v") == theirs(server, f"SELECT * FROM {name}") == [(2, 2), (3, 3), (4, 4)]
+    assert len(told) == 1
+    server.run(f"TRUNCATE {name}")
+    ingest(server, name, path, on_truncate="skip")
+    assert len(ours(path, "id")) == 3
+    server.run(f"INSERT INTO {name} VALUES (7, 7)", f"TRUNCATE {name}")
+    assert ingest(server, name, path, on_truncate="apply") == 0
+    assert ours(path, "id", "v") == [] and ingest(server, name, path) == 0
+
+
+@pytest.mark.nothing_lost
+@pytest.mark.parametrize("before", [10, 500])
+def test_truncate_within_a_transaction_larger_than_a_commit(server, name, tmp_path, before, monkeypatch):
+    path, told = tmp_path / "t", []
+    monkeypatch.setattr(postgres_table, "_READ_BYTES", 10_000)
+    server.run(
+        f"CREATE TABLE {name} (id bigint PRIMARY KEY, v text)", f"INSERT INTO {name} VALUES (0, 'old')"
+    )
+    assert ingest(server, name, path) == 1
+    fill = f"INSERT INTO {name} SELECT i, '{{0}}' || repeat('x', 100) FROM generate_series(1, {{1}}) i"
+    server.run(
+        f"INSERT INTO {name} VALUES (-1, 'before')",
+        f"BEGIN; {fill.format('a', before)}; TRUNCATE {name}; {fill.format('b', 400)}; TRUNCATE {name};"
+        f" {fill.format('c', 600)}; DELETE FROM {name} WHERE id = 17; COMMIT",
+        f"INSERT INTO {name} VALUES (-2, 'after')",
+    )
+    ingest(server, name, path, rows=100, on_truncate="apply", on_progress=told.append)
+    assert ours(path, "id", "v") == theirs(server, f"SELECT * FROM {name}")
+    assert max(p.rows for p in told) == 601
+
+
+@pytest.mark.nothing_lost
+def test_a_process_that_dies_at_any_step_of_a_truncate_leaves_it_to_be_applied_once(
+    server, name, tmp_path, monkeypatch
+):
+    from mainstem.ingestion.dead_letters import DeadLetters
+    from mainstem.ingestion.postgres_server import WalStream
+    from mainstem.ingestion.target_table import TargetTable
+
+    class Killed(BaseException):
+        pass
+
+    path = tmp_path / "t"
+    options = {"on_truncate": "apply", "on_error": "dead-letter", "rows": 50}
+    server.run(
+        f"CREATE TABLE {name} (id bigint PRIMARY KEY, at timestamp)", f"INSERT INTO {name} VALUES (1)"
+    )
+    ingest(server, name, path, **options)
+    monkeypatch.setattr(postgres_table, "_READ_BYTES", 1000)
+    steps = [(TargetTable, "write_parts", (0, 1)), (DeadLetters, "write", (0,)), (WalStream, "tell", (1,))]
+    every = [(k, m, t, late) for k, m, n in steps for t in n for late in (False, True)]
+    for killed, (kind, method, turn, late) in enumerate(every, 1):
+        server.run(
+            f"BEGIN; INSERT INTO {name} VALUES (2); TRUNCATE {name}; INSERT INTO {name} SELECT i FROM"
+            f" generate_series(3, 99) i; INSERT INTO {name} VALUES (100, 'infinity'); COMMIT",
+            f"INSERT INTO {name} VALUES (101, 'infinity'), (102, NULL)",
+        )
+        real, calls = getattr(kind, method), []
+
+        def dies(*given, real=real, calls=calls, late=late, turn=turn, **more):
+            calls.append(1)
+            dead = len(calls) > turn
+            found = real(*given, **more) if late or not dead else None
+            if dead:
+                raise Killed
+            return found
+
+        monkeypatch.setattr(kind, method, dies)
+        with pytest.raises(Killed):
+            ingest(server, name, path, **options)
+        monkeypatch.setattr(kind, method, real)
+        ingest(server, name, path, **options)
+        assert ours(path, "id") == [(i,) for i in (*range(3, 100), 102)]
+        dead = mainstem.open_table(f"{path}_dead_letters").scan(columns=["key"]).to_pandas()["key"]
+        assert sorted(map(bytes, dead)) == [b'{"id":"100"}'] * killed + [b'{"id":"101"}'] * killed
+    stands = mainstem.open_table(path).opened.stream_positions(f"public.{name}").ends["wal"]
+    held = f"SELECT '0/0'::pg_lsn + {stands} >= confirmed_flush_lsn FROM pg_replication_slots WHERE"
+    assert theirs(server, f"{held} slot_name = '{slot_of(path, name)}'") == [(True,)]
+
+
+def test_rows_that_do_not_fit_the_table_go_to_a_table_of_their_own(server, name, tmp_path):
+    path, told = tmp_path / "t", []
+
+    def taken():
+        return ingest(server, name, path, on_error="dead-letter", on_progress=told.append)
+
+    server.run(
+        f"CREATE TABLE {name} (id bigint PRIMARY KEY, at timestamp, v int)",
+        f"INSERT INTO {name} VALUES (1, 'infinity', 1), (2, '2020-01-01', 2)",
+    )
+    assert taken() == 1
+    server.run(
+        f"INSERT INTO {name} VALUES (3, '-infinity', 3), (4, NULL, 4)",
+        f"BEGIN; UPDATE {name} SET at = '2021-01-01' WHERE id = 1; UPDATE {name} SET at = 'infinity' WHERE"
+        f" id = 2; DELETE FROM {name} WHERE id = 4; COMMIT",
+        f"ALTER TABLE {name} ALTER COLUMN v TYPE text",
+        f"INSERT INTO {name} VALUES (5, NULL, '5'), (6, NULL, 'six'), (7, NULL, NULL)",
+    )
+    assert taken() == 5
+    assert ours(path, "id", "v") == [(1, 1), (2, 2), (5, 5), (7, None)]
+    dead = mainstem.open_table(f"{path}_dead_letters").scan().to_arrow()
+    found = {bytes(row["key"]): row for row in dead.to_pylist()}
+    assert sorted(found) == [b'{"id":"%d"}' % i for i in (1, 2, 3, 6)] and dead.num_rows == 4
+    assert bytes(found[b'{"id":"2"}']["value"]) == (
+        b'{"before":null,"after":{"id":"2","at":"infinity","v":"2"},"op":"u"}'
+    )
+    assert "column 'v'" in found[b'{"id":"6"}']["reason"] and all(row["timestamp"] for row in found.values())
+    assert [p.dead_letters for p in told] == [1, 3]
+    assert taken() == 0
+
+
+def test_columns_are_added_and_widened_by_the_stream(server, name, tmp_path):
+    path = tmp_path / "t"
+    server.run(
+        f"CREATE TABLE {name} (id bigint PRIMARY KEY, n int2, price numeric(6,2), r float4, t varchar(3))",
+        f"INSERT INTO {name} VALUES (1, 1, 1.25, 0.5, 'abc')",
+    )
+    assert ingest(server, name, path) == 1
+    for statement in (
+        "ALTER COLUMN n TYPE int8", "ALTER COLUMN r TYPE float8", "ALTER COLUMN t TYPE text",
+        "ADD COLUMN new numeric(4,1) DEFAULT 3.5", "ALTER COLUMN new TYPE text", "DROP COLUMN new",
+    ):  # fmt: skip
+        server.run(f"ALTER TABLE {name} {statement}")
+        server.run(f"INSERT INTO {name} SELECT max(id) + 1, 2, 2.5, 0.25, 'x' FROM {name}")
+        server.run(f"UPDATE {name} SET n = 3 WHERE id = 1")
+        if "n TYPE" in statement:
+            server.run(f"INSERT INTO {name} VALUES (1000, {2**40}, 1, 0.1, 'lon')")
+    given = {"hoodie.write.set.null.for.missing.columns": "true"}
+    assert ingest(server, name, path, properties=given) == 13
+    columns = ("id", "n", "price", "r", "t")
+    assert ours(path, *columns) == theirs(server, f"SELECT {', '.join(columns)} FROM {name}")
+    assert [str(new) for _, new in ours(path, "id", "new")] == ["None"] * 5 + ["3.5"] * 2 + ["None"]
+
+
 def test_the_log_of_other_tables_is_passed_over_so_that_the_server_can_forget_it(server, name, tmp_path):
     path = tmp_path / "t"
     server.run(f"CREATE TABLE {name} (id bigint PRIMARY KEY)", f"CREATE TABLE {name}_other (v text)")
     ingest(server, name, path)
-    held = f"SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name LIKE '{slot_of(path)}'"
+    held = f"SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = '{slot_of(path, name)}'"
     before = theirs(server, held)
     server.run(f"INSERT INTO {name}_other SELECT repeat('x', 1000) FROM generate_series(1, 20000)")
     assert ingest(server, name, path) == 0
     assert theirs(server, held) != before
 
 
-def slot_of(path):
-    return (
-        mainstem.open_table(path).opened.stream_positions(f"public.{path.parent.name}").about.get("slot", "%")
-    )
+def slot_of(path, name):
+    return mainstem.open_table(path).opened.stream_positions(f"public.{name}").about["slot"]

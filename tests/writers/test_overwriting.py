@@ -17,6 +17,7 @@ import mainstem
 from mainstem.errors import Invalid, RolledBack, Unavailable, Unsupported
 from mainstem.writers import overwriting
 from mainstem.writers.stream_guard import StreamGuard
+from mainstem.writers.stream_positions import StreamPositions
 from mainstem.writers.write_task import write_task
 
 
@@ -418,6 +419,33 @@ def test_only_a_partition_of_the_table_is_deleted(table, name):
 def test_a_micro_batch_is_no_overwrite(table):
     with pytest.raises(Unsupported, match="each batch"):
         table.begin("insert_overwrite", guard=StreamGuard("job", 1, 0))
+    with pytest.raises(Unsupported, match="each batch"):
+        table.begin("insert_overwrite", guard=StreamPositions("log", {"0": None}, {"0": 7}))
+
+
+@pytest.mark.parametrize("first", ["this", "another"])
+def test_a_stream_that_was_emptied_empties_the_table_once(table, first):
+    guard = StreamPositions("log", {"0": None}, {"0": 7})
+
+    def emptied(by, key):
+        with by.begin("insert_overwrite_table", guard=guard) as txn:
+            if not txn.already_committed:
+                txn.write(rows([key], ts=0))
+            if key == 200:
+                again(table).schedule_compaction()  # so that it is made again
+                if first == "another":
+                    emptied(again(table), 300)
+            return txn.commit().status
+
+    assert emptied(table, 200) == ("committed" if first == "this" else "already_committed")
+    kept = {200 if first == "this" else 300}
+    assert keys(table) == kept
+    table.upsert(rows([1], ts=3))
+    assert emptied(again(table), 400) == "already_committed"
+    table.run_compaction()
+    assert keys(table) == kept | {1}
+    assert table.opened.stream_positions("log").ends == {"0": 7}
+    assert not [i for i in table.timeline() if not i.is_completed]
 
 
 def test_empty_base_files_are_small(table):
