@@ -9,22 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.errors import Invalid
-from mainstem.formats.avro_schema import META_FIELDS, avro_to_arrow
+from mainstem.formats.avro_schema import META_FIELDS
 from mainstem.formats.bloom_filter import DYNAMIC, TYPE_CODE_KEY, BloomFilter, BloomSize, text_bytes
+from mainstem.formats.file_form import FileForm
 from mainstem.formats.gzip_parquet import GzipParquet
 from mainstem.formats.parquet_columns import column_choice, gzip_level
 from mainstem.formats.parquet_footer import CALENDAR_NOTE, close_with_notes, with_notes
 from mainstem.formats.quick_parquet import CODEC as QUICK_CODEC
-from mainstem.formats.quick_parquet import QuickChoice, quick_choice
-from mainstem.formats.schema_resolution import project_to
-from mainstem.formats.vectors import footer_note, stored_as_bytes
+from mainstem.formats.vectors import stored_as_bytes
 from mainstem.limits import MIB
 from mainstem.options import GZIP_LEVEL
 from mainstem.options.writing import (
@@ -40,7 +38,6 @@ from mainstem.options.writing import (
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-_arrow = lru_cache(maxsize=64)(avro_to_arrow)
 KEY_COLUMN = META_FIELDS[2]
 _UNIQUE = (KEY_COLUMN, META_FIELDS[1])
 SCHEMA_KEY = "parquet.avro.schema"
@@ -164,8 +161,7 @@ class BaseFileWriter:
     """A base file that grows by row groups; arguments and errors are those of ``write_base_file``.
 
     ``said``: further entries of the footer. ``whole``: the first row group is the only one, so that a quick
-    file is put together in memory. ``choices``: what was chosen for quick files of a write, by their schemas;
-    that of this file is added.
+    file is put together in memory. ``form``: what it has in common with other files of its write.
     """
 
     def __init__(
@@ -176,13 +172,12 @@ class BaseFileWriter:
         *,
         said: Mapping[str, str] | None = None,
         whole: bool = False,
-        choices: dict[str, QuickChoice] | None = None,
+        form: FileForm | None = None,
     ) -> None:
-        self._schema = _arrow(avro_schema)
-        self._choices, self._name = {} if choices is None else choices, avro_schema
+        self._form = FileForm(avro_schema) if form is None else form
         self._how = how
         self._whole = whole
-        self._notes = _Notes(avro_schema, {**footer_note(self._schema), **(said or {})}, how)
+        self._notes = _Notes(avro_schema, {**self._form.vectors, **(said or {})}, how)
         self._output = SinkFile(sink)
         self._writer: _Writer | None = None
         self.rows = 0
@@ -190,15 +185,14 @@ class BaseFileWriter:
     def write(self, group: pa.Table) -> None:
         """Add a row group."""
         self._notes.add(_keys(group))
-        group = _laid_out(group, self._schema)
+        group = self._form.laid_out(group, coded=self._how.quick)
         self._writer = self._writer or self._opened(group)
         self._writer.write_table(group)
         self.rows += group.num_rows
 
     def close(self) -> None:
         """Write the footer, and pass all bytes on to the sink."""
-        empty = self._schema.empty_table()
-        writer = self._writer or self._opened(stored_as_bytes(empty))
+        writer = self._writer or self._opened(stored_as_bytes(self._form.schema.empty_table()))
         writer.close(self._notes.footer())
         self._output.flush()
 
@@ -211,10 +205,10 @@ class BaseFileWriter:
         """A Parquet writer whose settings are chosen by the first rows."""
         output, how = self._output, self._how
         if self._whole and rows.num_rows < _FEW_ROWS:
-            return _WholeParquet(output, rows.schema, _of_few(rows, how.compression))
+            few = _of_few(rows, how.compression, vectors=bool(self._form.vectors))
+            return _WholeParquet(output, rows.schema, few)
         if how.quick:
-            quick = self._choices.get(self._name) or quick_choice(rows)
-            self._choices[self._name] = quick
+            quick = self._form.choice(rows)
             settings = {**_SETTINGS, **quick.encodings}
             kind = _WholeParquet if self._whole else _OtherParquet
             return kind(output, rows.schema, settings, quick.laid_out)
@@ -245,7 +239,7 @@ class _WholeParquet:
         laid_out: _LaidOut = lambda rows: rows,
     ) -> None:
         self._output, self._settings, self._laid_out = output, settings, laid_out
-        self._rows = schema.empty_table()
+        self._schema, self._rows = schema, pa.table({})
 
     def write_table(self, rows: pa.Table) -> None:
         assert not self._rows.num_rows, "a whole file has one row group"
@@ -254,7 +248,8 @@ class _WholeParquet:
     def close(self, notes: Mapping[str, str]) -> None:
         import pyarrow.parquet as pq
 
-        made, rows = pa.BufferOutputStream(), self._laid_out(self._rows)
+        made = pa.BufferOutputStream()
+        rows = self._laid_out(self._rows if self._rows.num_rows else self._schema.empty_table())
         writer = pq.ParquetWriter(made, rows.schema, **self._settings)
         if rows.num_rows:
             writer.write_table(rows, row_group_size=rows.num_rows)
@@ -284,9 +279,9 @@ def _as_ever(rows: pa.Table, codec: str) -> dict[str, Any]:
     }
 
 
-def _of_few(rows: pa.Table, codec: str) -> dict[str, Any]:
+def _of_few(rows: pa.Table, codec: str, *, vectors: bool) -> dict[str, Any]:
     """The same for a file of so few rows that a look at them, and dictionaries, cost more than they save."""
-    if any(pa.types.is_fixed_size_binary(field.type) for field in rows.schema):
+    if vectors:
         return _as_ever(rows, codec)
     level = codec_level(codec)
     return {**_SETTINGS, "compression": codec, "compression_level": level, "use_dictionary": False}
@@ -343,17 +338,6 @@ def _keys(batch: pa.Table) -> pa.ChunkedArray:
     if column.null_count:
         raise Invalid(f"{column.null_count} rows without {KEY_COLUMN}: every row of a base file needs one")
     return column if column.type == pa.string() else column.cast(pa.string())
-
-
-def _laid_out(batch: pa.Table, schema: pa.Schema) -> pa.Table:
-    alien = [name for name in batch.schema.names if schema.get_field_index(name) < 0]
-    if alien:
-        raise Invalid(f"the batch has columns that the table does not have: {', '.join(alien)}")
-    rows = project_to(batch, schema)
-    for column, kind in zip(rows.columns, schema, strict=True):
-        if column.null_count and not kind.nullable:
-            raise Invalid(f"column {kind.name!r} has a null, but the schema declares it as not null")
-    return stored_as_bytes(rows)
 
 
 class _Notes:

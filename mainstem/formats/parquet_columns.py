@@ -66,7 +66,7 @@ def column_choice(
     keys = rows.column(unique[0]).slice(0, _SAMPLE_ROWS)
     same = [name for name in rows.schema.names if rows.column(name).slice(0, _SAMPLE_ROWS).equals(keys)]
     leaves = leaves_of(rows.schema)
-    vectors = _vectors(rows.schema)
+    vectors = vector_names(rows.schema)
     plain = () if for_all or level is None else (n for n in vectors if not _shrinks(rows.column(n), level))
     after = rows.schema.names[rows.schema.get_field_index(unique[0]) + 1 :]
     return ColumnChoice(
@@ -85,11 +85,11 @@ def column_choice(
 
 def dictionary_columns(schema: pa.Schema) -> list[str] | bool:
     """``use_dictionary`` if nothing is known about the values: all columns except vectors as bytes."""
-    vectors = _vectors(schema)
+    vectors = vector_names(schema)
     return [path for path in leaves_of(schema) if path not in vectors] if vectors else True
 
 
-def _vectors(schema: pa.Schema) -> list[str]:
+def vector_names(schema: pa.Schema) -> list[str]:
     """Names of vector columns: here only they have a fixed number of bytes."""
     return [field.name for field in schema if pa.types.is_fixed_size_binary(field.type)]
 

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mainstem.formats.parquet_columns import dictionary_columns, leaves_of
+from mainstem.formats.parquet_columns import leaves_of, vector_names
 
 #: the codec where one is worth it; every reader of Parquet has it
 CODEC = "snappy"
@@ -48,11 +48,15 @@ class QuickChoice:
 
     def laid_out(self, rows: pa.Table) -> pa.Table:
         """The rows as the writer takes them."""
-        for place, name in enumerate(rows.schema.names):
-            if name in self.same:
-                field = rows.schema.field(place)
-                column = _coded(rows.column(place))
-                rows = rows.set_column(place, field.with_type(column.type), column)
+        for place, field in enumerate(rows.schema):
+            column, coded = rows.column(place), pa.types.is_dictionary(field.type)
+            if field.name in self.same and not coded:
+                column = _coded(column)
+            elif coded and field.name not in self.same:
+                column = column.cast(field.type.value_type)
+            else:
+                continue
+            rows = rows.set_column(place, field.with_type(column.type), column)
         return rows
 
 
@@ -60,13 +64,13 @@ def quick_choice(rows: pa.Table) -> QuickChoice:
     """Chosen by the first rows of a file, or of another one of the same write. Nested columns and vectors are
     written as anywhere."""
     found = {name: _way(column) for name, column in zip(rows.schema.names, rows.columns, strict=True)}
-    usual = dictionary_columns(rows.schema)
+    vectors = vector_names(rows.schema)
     coded, codecs = [], {}
     for path in leaves_of(rows.schema):
         way = found.get(path)
         if way is None:
             codecs[path] = CODEC
-            if usual is True or path in usual:
+            if path not in vectors:
                 coded.append(path)
             continue
         codecs[path] = way.codec
@@ -86,6 +90,8 @@ class _Way:
 def _way(column: pa.ChunkedArray) -> _Way | None:
     """How a flat column is written; None for another one."""
     kind = column.type
+    if pa.types.is_dictionary(kind):
+        return _Way(dictionary=True, same=True)
     textual = pa.types.is_string(kind) or pa.types.is_binary(kind)
     if not textual and not pa.types.is_primitive(kind):
         return None

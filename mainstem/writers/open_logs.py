@@ -24,9 +24,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.formats.base_file import KEY_COLUMN, BaseFileFormat, BaseFileWriter
+from mainstem.formats.file_form import FileForm
 from mainstem.formats.lsm_order import sorted_by_key
 from mainstem.formats.native_log import DELETES, LOG, deletes_schema, header_note
-from mainstem.formats.quick_parquet import QuickChoice
 from mainstem.limits import MIB
 from mainstem.options.writing import MAX_FILE
 from mainstem.storage.protocol import Storage, Upload, drop
@@ -92,8 +92,14 @@ class LogForm:
         self.spec = spec
         self.how = BaseFileFormat.of_logs(spec.layout)
         self.bytes_max = MAX_FILE.read(spec.layout)
-        self.choices: dict[str, QuickChoice] = {}
+        self._files: dict[str, FileForm] = {}
         self._said: dict[tuple[str, bool], dict[str, str]] = {}
+
+    def of_file(self, schema: str) -> FileForm:
+        """Of files of this schema."""
+        if schema not in self._files:
+            self._files[schema] = FileForm(schema)
+        return self._files[schema]
 
     def said(self, part: Part) -> dict[str, str]:
         """What makes the footer of a file that of a native log."""
@@ -169,9 +175,10 @@ class _NativeFile:
         self._waiting: list[pa.Table] = []
         self.held = self.rows = 0
 
-    def add(self, rows: pa.Table) -> None:
+    def add(self, part: Part) -> None:
+        rows = part.rows
         self._waiting.append(rows)
-        self.held += rows.nbytes
+        self.held += rows.nbytes if part.size is None else part.size
         self.rows += rows.num_rows
         if self.held >= self._form.how.group_bytes:
             self.flush()
@@ -189,9 +196,9 @@ class _NativeFile:
         if self._sorted:
             rows = sorted_by_key(rows)
         if self._writer is None:
-            form = self._form
+            how, form = self._form.how, self._form.of_file(self._stored)
             self._writer = BaseFileWriter(
-                self._stored, self.sink, form.how, said=self._said, whole=last, choices=form.choices
+                self._stored, self.sink, how, said=self._said, whole=last, form=form
             )
         self._writer.write(rows)
 
@@ -273,7 +280,7 @@ class NativeLogs:
             if part.deletes and LOG in self._files:
                 stat.beside = self._files[LOG].stat.file_name
             file = self._files[kind] = _NativeFile(self._form, part, sink, stat)
-        file.add(part.rows)
+        file.add(part)
         if part.deletes:
             keys = part.rows.column(KEY_COLUMN).combine_chunks()
             self._deleted += keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]
