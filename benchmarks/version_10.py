@@ -29,6 +29,7 @@ from mainstem.formats.avro_columns import decode_records, encode_records
 from mainstem.formats.avro_schema import META_FIELDS, arrow_to_avro
 from mainstem.formats.base_file import BaseFileFormat, BaseFileWriter, encode_base_file
 from mainstem.formats.native_log import LOG, header_note
+from mainstem.formats.quick_parquet import quick_choice
 from mainstem.readers.rows.native_logs import open_native
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
@@ -38,6 +39,7 @@ SMALL_FILES, SMALL_ROWS = 256, 40
 BASE, LOGS, LOG_BATCHES = 400_000, 200_000, 8
 #: what is asked of every work, and of a scan of few columns
 EQUAL, FEW = 1.0, 2.0
+OPTIONS = {**FAST, "hoodie.table.services.enabled": "false"}
 _INSTANT = "20260102030405678"
 _KEY = META_FIELDS[2]
 
@@ -168,24 +170,21 @@ def _native(rows: pa.Table, schema: str, sink: object) -> None:
 
 
 def _bare_file(rows: pa.Table, sink: object) -> None:
-    pq.write_table(rows, sink, compression="snappy", use_dictionary=_repeated(rows), store_schema=False)
-
-
-def _repeated(rows: pa.Table) -> list[str]:
-    """Columns whose values repeat: pyarrow itself knows no better way for the others."""
-    alone = {META_FIELDS[1], _KEY, data.KEY}
-    return [name for name in rows.column_names if name not in alone]
+    """With codecs and dictionaries as version 10 has them."""
+    settings = {"version": "2.6", "write_page_checksum": True, "store_schema": False}
+    pq.write_table(rows, sink, **settings, **quick_choice(rows).encodings)
 
 
 # -- tables --------------------------------------------------------------------------------------
 
 
 def _table(path: Path, version: int, buckets: int) -> mainstem.Table:
+    """An empty table without services, which would compact it meanwhile."""
     mainstem.create_table(
         str(path), data.SCHEMA, record_key=[data.KEY], ordering=[data.ORDERING], buckets=buckets,
-        table_version=version, properties={**FAST, "hoodie.compact.inline": "false"},
+        table_version=version, properties=OPTIONS,
     )  # fmt: skip
-    return mainstem.open_table(str(path), FAST)
+    return mainstem.open_table(str(path), OPTIONS)
 
 
 def _upserts(folder: Path, count: int, buckets: int, turns: int) -> list[Row]:
@@ -272,7 +271,7 @@ def _compactions(tables: Mapping[str, mainstem.Table], count: int, turns: int) -
             copy = Path(table.path).parent / f"copy-{name}"
             shutil.copytree(table.path, copy)
             before = _files(copy)
-            times[name].add(mainstem.open_table(str(copy), FAST).compact)
+            times[name].add(mainstem.open_table(str(copy), OPTIONS).compact)
             if name == "10":
                 made = [pq.read_table(file) for file in _files(copy) if file not in before]
                 times["bare"].add(lambda before=before, made=made: _bare_compaction(before, made))

@@ -27,7 +27,10 @@ def doubles(file: pa.NativeFile, source: pq.ParquetFile, group: int, names: Sequ
 
     Each column is compared with at most one other, so many columns of one size cost little.
     """
-    described, schema, arrow = source.metadata.row_group(group), source.schema, source.schema_arrow
+    described = source.metadata.row_group(group)
+    if len(names) < 2 or described.total_byte_size < 2 * _BYTES_MIN:
+        return {}
+    schema, arrow = source.schema, source.schema_arrow
     places = {described.column(n).path_in_schema: n for n in range(described.num_columns)}
     alike: dict[tuple, list[tuple[str, int]]] = {}
     for name in names:
