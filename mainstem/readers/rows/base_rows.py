@@ -46,6 +46,15 @@ def open_base(
     ``CorruptTable`` for a shorter file, and for bytes that do not decode, here and while rows are read;
     ``FileNotFoundError`` if the file is gone; ``Unavailable`` if reading fails otherwise.
     """
+    file = opened_base(storage, path, least=least, final=final, footer=footer)
+    with file.source:
+        yield file
+
+
+def opened_base(
+    storage: Storage, path: str, *, least: int = 0, final: bool = False, footer: Any = None
+) -> BaseFile:
+    """As ``open_base``; the file is closed when nothing refers to it any more."""
     with _reading(path):
         file = open_final(storage, path) if final else storage.open_input(path)
         if least and file.size() < least:
@@ -54,8 +63,7 @@ def open_base(
         if footer is None:
             _check_names(source.schema_arrow.names, path)
             _check_size(source.metadata, file.size(), path)
-    with source:
-        yield BaseFile(file, source, path)
+    return BaseFile(file, source, path)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ about how keys are made.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ import pyarrow.parquet as pq
 
 from mainstem.limits import MIB
 
-# Below this size decoding is as cheap as comparing.
+# Below this size decoding is as cheap as comparing, and without compression at any size.
 _BYTES_MIN = 16 * 1024
 # Only columns whose first bytes agree are compared in full; nearly all others differ here already.
 _BEGINNING = 4 * 1024
@@ -30,15 +31,20 @@ def doubles(file: pa.NativeFile, source: pq.ParquetFile, group: int, names: Sequ
     described = source.metadata.row_group(group)
     if len(names) < 2 or described.total_byte_size < 2 * _BYTES_MIN:
         return {}
-    schema, arrow = source.schema, source.schema_arrow
     places = {described.column(n).path_in_schema: n for n in range(described.num_columns)}
-    alike: dict[tuple, list[tuple[str, int]]] = {}
+    sizes: dict[int, list[tuple[str, int, Any]]] = {}
     for name in names:
         number = None if "." in name else places.get(name)  # None: nested, or its path could be
-        chunk = None if number is None else described.column(number)
-        if chunk is not None and chunk.total_compressed_size >= _BYTES_MIN:
-            traits = (*_traits(chunk, schema.column(number)), arrow.field(name).type)
-            alike.setdefault(traits, []).append((name, chunk_start(chunk)))
+        if number is None:
+            continue
+        chunk = described.column(number)
+        if (size := chunk.total_compressed_size) >= _BYTES_MIN and chunk.compression != "UNCOMPRESSED":
+            sizes.setdefault(size, []).append((name, number, chunk))
+    schema, arrow = source.schema, source.schema_arrow
+    alike: dict[tuple, list[tuple[str, int]]] = {}
+    for name, number, chunk in chain.from_iterable(same for same in sizes.values() if len(same) > 1):
+        traits = (*_traits(chunk, schema.column(number)), arrow.field(name).type)
+        alike.setdefault(traits, []).append((name, chunk_start(chunk)))
     found: dict[str, str] = {}
     for (_, size, *_), columns in alike.items():
         if len(columns) > 1:
