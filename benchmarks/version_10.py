@@ -37,6 +37,8 @@ from mainstem.storage.local import LocalStorage
 LARGE, BUCKETS = 200_000, 8
 SMALL_FILES, SMALL_ROWS = 256, 40
 BASE, LOGS, LOG_BATCHES = 400_000, 200_000, 8
+# of fewer rows, files have no dictionaries
+SMALL_ROWS_MAX = 2000
 #: what is asked of every work, and of a scan of few columns
 EQUAL, FEW = 1.0, 2.0
 OPTIONS = {**FAST, "hoodie.table.services.enabled": "false"}
@@ -128,12 +130,13 @@ def _formats(folder: Path, count: int, turns: int) -> list[Row]:
     sink.close(durable=False)
     block = memoryview(b"".join(encode_records(rows, schema)))
     bare = pa.BufferOutputStream()
-    _bare_file(rows, bare)
+    how = _encodings(rows)
+    _bare_file(rows, bare, how)
     plain = bare.getvalue()
     works: dict[str, tuple[Works, float]] = {
         "encode": (
             {"9": lambda: encode_records(rows, schema), "10": lambda: _native(rows, schema, _Memory()),
-             "bare": lambda: _bare_file(rows, pa.BufferOutputStream())}, EQUAL,
+             "bare": lambda: _bare_file(rows, pa.BufferOutputStream(), how)}, EQUAL,
         ),
         "decode": (
             {"9": lambda: decode_records(block, count, schema),
@@ -169,10 +172,15 @@ def _native(rows: pa.Table, schema: str, sink: object) -> None:
     file.close()
 
 
-def _bare_file(rows: pa.Table, sink: object) -> None:
-    """With codecs and dictionaries as version 10 has them."""
-    settings = {"version": "2.6", "write_page_checksum": True, "store_schema": False}
-    pq.write_table(rows, sink, **settings, **quick_choice(rows).encodings)
+def _bare_file(rows: pa.Table, sink: object, how: Mapping[str, object]) -> None:
+    pq.write_table(rows, sink, version="2.6", write_page_checksum=True, store_schema=False, **how)
+
+
+def _encodings(rows: pa.Table) -> Mapping[str, object]:
+    """Codecs and dictionaries as version 10 has them."""
+    if rows.num_rows < SMALL_ROWS_MAX:
+        return {"compression": "snappy", "use_dictionary": False}
+    return quick_choice(rows).encodings
 
 
 # -- tables --------------------------------------------------------------------------------------
@@ -194,7 +202,8 @@ def _upserts(folder: Path, count: int, buckets: int, turns: int) -> list[Row]:
         table.upsert(batch)
     parts = [part.combine_chunks() for part in _buckets(log_rows(count), buckets)]
     works = {name: (lambda table=table: table.upsert(batch)) for name, table in tables.items()}
-    works["bare"] = lambda: _bare_files(folder / "bare", parts)
+    how = _encodings(parts[0])
+    works["bare"] = lambda: _bare_files(folder / "bare", parts, how)
     work = f"upsert of {count:,} rows into {buckets} file groups"
     return compared(work, count, measured(works, turns), EQUAL)
 
@@ -204,11 +213,11 @@ def _buckets(rows: pa.Table, buckets: int) -> Iterator[pa.Table]:
     return (rows.slice(at, size) for at in range(0, rows.num_rows, size))
 
 
-def _bare_files(folder: Path, parts: list[pa.Table]) -> None:
+def _bare_files(folder: Path, parts: list[pa.Table], how: Mapping[str, object]) -> None:
     folder.mkdir(exist_ok=True, parents=True)
     for number, part in enumerate(parts):
         made = pa.BufferOutputStream()
-        _bare_file(part, made)
+        _bare_file(part, made, how)
         (folder / f"{number}.parquet").write_bytes(made.getvalue())
 
 

@@ -185,7 +185,8 @@ class BaseFileWriter:
     def write(self, group: pa.Table) -> None:
         """Add a row group."""
         self._notes.add(_keys(group))
-        group = self._form.laid_out(group, coded=self._how.quick)
+        few = self._whole and group.num_rows < _FEW_ROWS
+        group = self._form.laid_out(group, coded=self._how.quick, narrowed=not few)
         self._writer = self._writer or self._opened(group)
         self._writer.write_table(group)
         self.rows += group.num_rows
@@ -239,17 +240,18 @@ class _WholeParquet:
         laid_out: _LaidOut = lambda rows: rows,
     ) -> None:
         self._output, self._settings, self._laid_out = output, settings, laid_out
-        self._schema, self._rows = schema, pa.table({})
+        self._schema = schema
+        self._rows: pa.Table | None = None
 
     def write_table(self, rows: pa.Table) -> None:
-        assert not self._rows.num_rows, "a whole file has one row group"
+        assert self._rows is None, "a whole file has one row group"
         self._rows = rows
 
     def close(self, notes: Mapping[str, str]) -> None:
         import pyarrow.parquet as pq
 
         made = pa.BufferOutputStream()
-        rows = self._laid_out(self._rows if self._rows.num_rows else self._schema.empty_table())
+        rows = self._laid_out(self._schema.empty_table() if self._rows is None else self._rows)
         writer = pq.ParquetWriter(made, rows.schema, **self._settings)
         if rows.num_rows:
             writer.write_table(rows, row_group_size=rows.num_rows)

@@ -140,7 +140,7 @@ class BaseFile:
         schema, size = source.schema_arrow, self._batch_rows(number, min(batch_bytes, BATCH_BYTES))
         with _reading(self.path):
             self._prefetch(number, names)
-            twice = doubles(self.file, source, number, names)
+            twice = doubles(self.file, source, number, names, compressed=True)
             once = [name for name in names if name not in twice]
             threads = self.source.metadata.row_group(number).total_byte_size > _THREADS_FROM_BYTES
             batches = source.iter_batches(

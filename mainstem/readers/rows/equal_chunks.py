@@ -17,20 +17,25 @@ import pyarrow.parquet as pq
 
 from mainstem.limits import MIB
 
-# Below this size decoding is as cheap as comparing, and without compression at any size.
+# Below this size decoding is as cheap as comparing.
 _BYTES_MIN = 16 * 1024
 # Only columns whose first bytes agree are compared in full; nearly all others differ here already.
 _BEGINNING = 4 * 1024
 
 
-def doubles(file: pa.NativeFile, source: pq.ParquetFile, group: int, names: Sequence[str]) -> dict[str, str]:
+def doubles(
+    file: pa.NativeFile,
+    source: pq.ParquetFile,
+    group: int,
+    names: Sequence[str],
+    *,
+    compressed: bool = False,
+) -> dict[str, str]:
     """Column -> an earlier column of ``names`` whose chunk in the row group has the same bytes.
 
-    Each column is compared with at most one other, so many columns of one size cost little.
+    ``compressed``: look at compressed columns only; others are decoded as quickly as they are compared. Each column is compared with at most one other, so many columns of one size cost little.
     """
     described = source.metadata.row_group(group)
-    if len(names) < 2 or described.total_byte_size < 2 * _BYTES_MIN:
-        return {}
     places = {described.column(n).path_in_schema: n for n in range(described.num_columns)}
     sizes: dict[int, list[tuple[str, int, Any]]] = {}
     for name in names:
@@ -38,7 +43,8 @@ def doubles(file: pa.NativeFile, source: pq.ParquetFile, group: int, names: Sequ
         if number is None:
             continue
         chunk = described.column(number)
-        if (size := chunk.total_compressed_size) >= _BYTES_MIN and chunk.compression != "UNCOMPRESSED":
+        plain = compressed and chunk.compression == "UNCOMPRESSED"
+        if not plain and (size := chunk.total_compressed_size) >= _BYTES_MIN:
             sizes.setdefault(size, []).append((name, number, chunk))
     schema, arrow = source.schema, source.schema_arrow
     alike: dict[tuple, list[tuple[str, int]]] = {}
