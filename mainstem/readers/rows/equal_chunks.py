@@ -33,7 +33,8 @@ def doubles(
 ) -> dict[str, str]:
     """Column -> an earlier column of ``names`` whose chunk in the row group has the same bytes.
 
-    ``compressed``: look at compressed columns only; others are decoded as quickly as they are compared. Each column is compared with at most one other, so many columns of one size cost little.
+    ``compressed``: look at compressed columns only; others are decoded as quickly as they are compared. Each
+    column is compared with at most one other, so many columns of one size cost little.
     """
     described = source.metadata.row_group(group)
     places = {described.column(n).path_in_schema: n for n in range(described.num_columns)}
