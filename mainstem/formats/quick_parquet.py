@@ -4,7 +4,7 @@ There the time to write it counts, and bytes only where they are saved cheaply:
 
   values that all are one     a dictionary of it, without a look at each value
   texts that repeat           a dictionary
-  other values                as they are, by snappy if that leaves three tenths of them at most
+  other values                as they are, by snappy if that leaves half of their bytes at most
 
 Random keys do not get smaller by snappy, which takes ten times as long as writing them. Statistics stay on: a
 column without them is, for Hudi's index of column statistics, one of nulls only
@@ -28,8 +28,8 @@ CODEC = "snappy"
 _SAMPLE_ROWS, _SAMPLE_BYTES = 2048, 16 * 1024
 # Texts repeat if so many rows of the sample have one value, on average.
 _REPEATS_MIN = 8
-# Compression must leave this share, or is left out.
-_LEFT_MAX = 0.3
+# Compression must leave this share at most, or is left out.
+_LEFT_MAX = 0.5
 
 
 @dataclass(frozen=True)
