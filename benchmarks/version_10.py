@@ -77,14 +77,14 @@ Works = Mapping[str, Callable[[], object]]
 
 def run(reduced: bool) -> list[Row]:
     """Rows of the table."""
-    part, turns = (4, 5) if reduced else (1, 11)
+    part, turns = (2, 3) if reduced else (1, 11)
     folder = work_folder("version-10")
     try:
         rows = _formats(folder, LARGE // part, turns)
         rows += _upserts(folder / "large", LARGE // part, BUCKETS, turns)
         rows += _upserts(folder / "small", SMALL_FILES // part * SMALL_ROWS, SMALL_FILES // part, turns)
-        rows += _scans("in logs", *_scanned(folder / "logs", 0, LOGS // part), turns)
-        base = _scanned(folder / "both", BASE // part, LOGS // part)
+        rows += _scans("in logs", *_scanned(folder / "logs", 0, LOGS, part), turns)
+        base = _scanned(folder / "both", BASE, LOGS, part)
         rows += _scans("in base files and logs", *base, turns)
         return rows + _compactions(*base, turns)
     finally:
@@ -221,21 +221,21 @@ def _bare_files(folder: Path, parts: list[pa.Table], how: Mapping[str, object]) 
         (folder / f"{number}.parquet").write_bytes(made.getvalue())
 
 
-def _scanned(path: Path, base: int, logs: int) -> tuple[dict[str, mainstem.Table], int]:
-    """A table of each version with base files of ``base`` keys, and logs of as many commits, half of whose
-    rows are updates; and the number of their rows."""
-    tables = {}
+def _scanned(path: Path, base: int, logs: int, part: int = 1) -> tuple[dict[str, mainstem.Table], int]:
+    """A table of each version with base files of ``base`` keys, and logs of as many rows, half of them
+    updates; and the number of their rows. ``part``: so much smaller, by fewer commits."""
+    tables, base, commits = {}, base // part, LOG_BATCHES // part
+    half = logs // LOG_BATCHES // 2
     for version in (9, 10):
         table = tables[str(version)] = _table(path / str(version), version, BUCKETS)
         for first in range(0, base, BATCH):
             table.bulk_insert(data.rows(np.arange(first, min(first + BATCH, base))))
-        half = logs // LOG_BATCHES // 2
-        for turn in range(LOG_BATCHES):
+        for turn in range(commits):
             new = np.arange(base + turn * half, base + (turn + 1) * half)
             # Without base files, the updates are of the first batch.
             old = np.arange(half) * (base // half) + turn if base else np.arange(half)
             table.upsert(data.rows(np.concatenate([old, new]), version=turn + 1))
-    return tables, base + LOG_BATCHES * half
+    return tables, base + commits * half
 
 
 def _scans(where: str, tables: Mapping[str, mainstem.Table], count: int, turns: int) -> list[Row]:

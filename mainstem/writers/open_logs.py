@@ -35,6 +35,8 @@ from mainstem.timeline.commit_metadata import WriteStat
 from mainstem.writers.encode_rows import Blocks, Part
 from mainstem.writers.write_spec import WriteSpec
 
+# A file of so few bytes at most is put together in memory.
+_WHOLE_BYTES_MAX = 32 * MIB
 # Keys of deletes are remembered up to this size.
 _DELETED_BYTES_MAX = 8 * MIB
 
@@ -192,13 +194,14 @@ class _NativeFile:
         if not self._waiting:
             return
         rows = pa.concat_tables(self._waiting) if len(self._waiting) > 1 else self._waiting[0]
+        whole = last and self.held <= _WHOLE_BYTES_MAX
         self._waiting, self.held = [], 0
         if self._sorted:
             rows = sorted_by_key(rows)
         if self._writer is None:
             how, form = self._form.how, self._form.of_file(self._stored)
             self._writer = BaseFileWriter(
-                self._stored, self.sink, how, said=self._said, whole=last, form=form
+                self._stored, self.sink, how, said=self._said, whole=whole, form=form
             )
         self._writer.write(rows)
 
