@@ -27,10 +27,9 @@ from benchmarks.report import finish, markdown, table
 # Java first: others are compared with its figures.
 SUITES = (
     "java_peer", "codec", "upsert", "concurrency", "locks", "spark_sink", "read", "updates", "merge",
-    "spark_read", "compaction", "clustering", "placing", "growth", "services", "archive", "hfile", "metadata",
-    "index_reads", "index_build", "index_java", "index_peers", "vectors", "store_reads", "store_writes",
-    "store_commits",
-    "flink", "ingest",
+    "spark_read", "compaction", "version_10", "clustering", "placing", "growth", "services", "archive",
+    "hfile", "metadata", "index_reads", "index_build", "index_java", "index_peers", "vectors", "store_reads",
+    "store_writes", "store_commits", "flink", "ingest",
 )  # fmt: skip
 _SUITE_TIMEOUT_S = 2400
 

@@ -7,22 +7,22 @@ two-level form of Hudi's Avro writer cannot hold null elements.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.errors import Invalid
-from mainstem.formats.avro_schema import META_FIELDS, avro_to_arrow
+from mainstem.formats.avro_schema import META_FIELDS
 from mainstem.formats.bloom_filter import DYNAMIC, TYPE_CODE_KEY, BloomFilter, BloomSize, text_bytes
+from mainstem.formats.file_form import FileForm
 from mainstem.formats.gzip_parquet import GzipParquet
 from mainstem.formats.parquet_columns import column_choice, gzip_level
 from mainstem.formats.parquet_footer import CALENDAR_NOTE, close_with_notes, with_notes
-from mainstem.formats.schema_resolution import project_to
-from mainstem.formats.vectors import footer_note, stored_as_bytes
+from mainstem.formats.quick_parquet import CODEC as QUICK_CODEC
+from mainstem.formats.vectors import stored_as_bytes
 from mainstem.limits import MIB
 from mainstem.options import GZIP_LEVEL
 from mainstem.options.writing import (
@@ -38,7 +38,6 @@ from mainstem.options.writing import (
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-_arrow = lru_cache(maxsize=64)(avro_to_arrow)
 KEY_COLUMN = META_FIELDS[2]
 _UNIQUE = (KEY_COLUMN, META_FIELDS[1])
 SCHEMA_KEY = "parquet.avro.schema"
@@ -49,8 +48,8 @@ MAX_KEY = "hoodie_max_record_key"
 ORDER_KEY = "mainstem.rows.ordered.by"
 CODECS = ("gzip", "snappy", "zstd", "lz4", "brotli", "none")
 _PIECE_BYTES = 4 * MIB
-# of native log files; every reader of Parquet has it
-_QUICK_CODEC = "snappy"
+# Of so few rows the quickest way to write a file is another one.
+_FEW_ROWS = 2000
 # of gzip, unless an option says otherwise
 USUAL_GZIP_LEVEL = 3
 # pyarrow does not write larger row groups.
@@ -79,7 +78,8 @@ class BaseFileFormat:
     in memory (Java counts encoded bytes, which are fewer). ``gzip_level`` None means 3: twice as fast as
     Java's 6, with 2 % more bytes for random keys and up to 16 % more for texts. Keys that compression does
     not make smaller then get a lower level. ``order``: what the footer says of the order of the rows.
-    ``key_range``: the footer tells the least and the greatest record key.
+    ``key_range``: the footer tells the least and the greatest record key. ``quick``: the file is soon written
+    again, so that the codec is for columns that it makes much smaller only.
     """
 
     compression: str = COMPRESSION.default
@@ -88,6 +88,7 @@ class BaseFileFormat:
     gzip_level: int | None = None
     order: str = ""
     key_range: bool = True
+    quick: bool = False
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> BaseFileFormat:
@@ -123,7 +124,7 @@ class BaseFileFormat:
         alone (``BloomFiltersIndexer``)."""
         how = replace(cls.from_properties(properties), bloom=None, key_range=False)
         given = COMPRESSION.found_as(properties) in properties
-        return how if given else replace(how, compression=_QUICK_CODEC)
+        return how if given else replace(how, compression=QUICK_CODEC, quick=True)
 
 
 def encode_base_file(rows: pa.Table, avro_schema: str, how: BaseFileFormat | None = None) -> pa.Buffer:
@@ -159,8 +160,8 @@ def write_base_file(
 class BaseFileWriter:
     """A base file that grows by row groups; arguments and errors are those of ``write_base_file``.
 
-    ``said``: further entries of the footer. ``few``: the file stays small, so that it is put together the
-    quickest way.
+    ``said``: further entries of the footer. ``whole``: the first row group is the only one, so that a quick
+    file is put together in memory. ``form``: what it has in common with other files of its write.
     """
 
     def __init__(
@@ -170,12 +171,13 @@ class BaseFileWriter:
         how: BaseFileFormat,
         *,
         said: Mapping[str, str] | None = None,
-        few: bool = False,
+        whole: bool = False,
+        form: FileForm | None = None,
     ) -> None:
-        self._schema = _arrow(avro_schema)
+        self._form = FileForm(avro_schema) if form is None else form
         self._how = how
-        self._few = few
-        self._notes = _Notes(avro_schema, {**footer_note(self._schema), **(said or {})}, how)
+        self._whole = whole
+        self._notes = _Notes(avro_schema, {**self._form.vectors, **(said or {})}, how)
         self._output = SinkFile(sink)
         self._writer: _Writer | None = None
         self.rows = 0
@@ -183,15 +185,15 @@ class BaseFileWriter:
     def write(self, group: pa.Table) -> None:
         """Add a row group."""
         self._notes.add(_keys(group))
-        group = _laid_out(group, self._schema)
-        self._writer = self._writer or _opened(self._output, group, self._how, self._few)
+        few = self._whole and group.num_rows < _FEW_ROWS
+        group = self._form.laid_out(group, coded=self._how.quick, narrowed=not few)
+        self._writer = self._writer or self._opened(group)
         self._writer.write_table(group)
         self.rows += group.num_rows
 
     def close(self) -> None:
         """Write the footer, and pass all bytes on to the sink."""
-        empty = self._schema.empty_table()
-        writer = self._writer or _opened(self._output, stored_as_bytes(empty), self._how, self._few)
+        writer = self._writer or self._opened(stored_as_bytes(self._form.schema.empty_table()))
         writer.close(self._notes.footer())
         self._output.flush()
 
@@ -200,47 +202,70 @@ class BaseFileWriter:
         if isinstance(self._writer, _OtherParquet):
             self._writer.give_up()
 
+    def _opened(self, rows: pa.Table) -> _Writer:
+        """A Parquet writer whose settings are chosen by the first rows."""
+        output, how = self._output, self._how
+        if self._whole and rows.num_rows < _FEW_ROWS:
+            few = _of_few(rows, how.compression, vectors=bool(self._form.vectors))
+            return _WholeParquet(output, rows.schema, few)
+        if how.quick:
+            quick = self._form.choice(rows)
+            settings = {**_SETTINGS, **quick.encodings}
+            kind = _WholeParquet if self._whole else _OtherParquet
+            return kind(output, rows.schema, settings, quick.laid_out)
+        if how.compression != "gzip":
+            return _OtherParquet(output, rows.schema, _as_ever(rows, how.compression))
+        level, for_all = how.gzip_level or USUAL_GZIP_LEVEL, how.gzip_level is not None
+        choice = column_choice(rows, _UNIQUE, level, for_all=for_all)
+        return GzipParquet(output, rows.schema, choice, level, for_all=for_all)
+
+
+_LaidOut = Callable[[pa.Table], pa.Table]
+
 
 class _Writer(Protocol):
     def write_table(self, rows: pa.Table) -> None: ...
     def close(self, notes: Mapping[str, str]) -> None: ...
 
 
-def _opened(output: SinkFile, rows: pa.Table, how: BaseFileFormat, few: bool) -> _Writer:
-    """A Parquet writer whose settings are chosen by the first rows."""
-    if few:
-        return _SmallParquet(output, rows.schema, how.compression)
-    if how.compression != "gzip":
-        return _OtherParquet(output, rows, how.compression)
-    level, for_all = how.gzip_level or USUAL_GZIP_LEVEL, how.gzip_level is not None
-    choice = column_choice(rows, _UNIQUE, level, for_all=for_all)
-    return GzipParquet(output, rows.schema, choice, level, for_all=for_all)
+class _WholeParquet:
+    """Parquet of one row group as pyarrow writes it, put together in memory: each page costs a call
+    otherwise. ``laid_out``: how rows are given to pyarrow."""
 
-
-class _SmallParquet:
-    """Parquet as pyarrow writes it, put together in memory: each page costs a call otherwise."""
-
-    def __init__(self, output: SinkFile, schema: pa.Schema, codec: str) -> None:
-        self._output = output
-        self._codec = codec
-        self._groups: list[pa.Table] = [schema.empty_table()]
+    def __init__(
+        self,
+        output: SinkFile,
+        schema: pa.Schema,
+        settings: Mapping[str, Any],
+        laid_out: _LaidOut = lambda rows: rows,
+    ) -> None:
+        self._output, self._settings, self._laid_out = output, settings, laid_out
+        self._schema = schema
+        self._rows: pa.Table | None = None
 
     def write_table(self, rows: pa.Table) -> None:
-        self._groups.append(rows)
+        assert self._rows is None, "a whole file has one row group"
+        self._rows = rows
 
     def close(self, notes: Mapping[str, str]) -> None:
         import pyarrow.parquet as pq
 
-        made, rows = pa.BufferOutputStream(), pa.concat_tables(self._groups)
-        writer = pq.ParquetWriter(made, rows.schema, **_of_few(rows, self._codec))
+        made = pa.BufferOutputStream()
+        rows = self._laid_out(self._schema.empty_table() if self._rows is None else self._rows)
+        writer = pq.ParquetWriter(made, rows.schema, **self._settings)
         if rows.num_rows:
-            writer.write_table(rows)
+            writer.write_table(rows, row_group_size=rows.num_rows)
         late = hasattr(writer, "add_key_value_metadata")
         if late:
             writer.add_key_value_metadata(dict(notes))
         writer.close()
-        data = made.getvalue().to_pybytes()
-        self._output.write(data if late else with_notes(data, notes))
+        data = memoryview(made.getvalue())
+        if late:
+            self._output.write(data)
+        else:
+            ahead = max(0, len(data) - 8 - int.from_bytes(data[-8:-4], "little"))
+            self._output.write(data[:ahead])
+            self._output.write(with_notes(bytes(data[ahead:]), notes))
 
 
 _SETTINGS = {"store_schema": False, "write_page_checksum": True, "version": "2.6", "data_page_version": "1.0"}
@@ -256,9 +281,9 @@ def _as_ever(rows: pa.Table, codec: str) -> dict[str, Any]:
     }
 
 
-def _of_few(rows: pa.Table, codec: str) -> dict[str, Any]:
+def _of_few(rows: pa.Table, codec: str, *, vectors: bool) -> dict[str, Any]:
     """The same for a file of so few rows that a look at them, and dictionaries, cost more than they save."""
-    if any(pa.types.is_fixed_size_binary(field.type) for field in rows.schema):
+    if vectors:
         return _as_ever(rows, codec)
     level = codec_level(codec)
     return {**_SETTINGS, "compression": codec, "compression_level": level, "use_dictionary": False}
@@ -267,16 +292,21 @@ def _of_few(rows: pa.Table, codec: str) -> dict[str, Any]:
 class _OtherParquet:
     """Parquet as pyarrow writes it."""
 
-    def __init__(self, output: SinkFile, rows: pa.Table, codec: str) -> None:
+    def __init__(
+        self,
+        output: SinkFile,
+        schema: pa.Schema,
+        settings: Mapping[str, Any],
+        laid_out: _LaidOut = lambda rows: rows,
+    ) -> None:
         import pyarrow.parquet as pq
 
-        self._output = output
-        self._writer: pq.ParquetWriter = pq.ParquetWriter(
-            pa.PythonFile(output, mode="w"), rows.schema, **_as_ever(rows, codec)
-        )
+        self._output, self._laid_out = output, laid_out
+        schema = laid_out(schema.empty_table()).schema
+        self._writer: pq.ParquetWriter = pq.ParquetWriter(pa.PythonFile(output, mode="w"), schema, **settings)
 
     def write_table(self, rows: pa.Table) -> None:
-        self._writer.write_table(rows, row_group_size=rows.num_rows)
+        self._writer.write_table(self._laid_out(rows), row_group_size=rows.num_rows)
 
     def close(self, notes: Mapping[str, str]) -> None:
         close_with_notes(self._writer, self._output, notes)
@@ -310,17 +340,6 @@ def _keys(batch: pa.Table) -> pa.ChunkedArray:
     if column.null_count:
         raise Invalid(f"{column.null_count} rows without {KEY_COLUMN}: every row of a base file needs one")
     return column if column.type == pa.string() else column.cast(pa.string())
-
-
-def _laid_out(batch: pa.Table, schema: pa.Schema) -> pa.Table:
-    alien = [name for name in batch.schema.names if schema.get_field_index(name) < 0]
-    if alien:
-        raise Invalid(f"the batch has columns that the table does not have: {', '.join(alien)}")
-    rows = project_to(batch, schema)
-    for column, kind in zip(rows.columns, schema, strict=True):
-        if column.null_count and not kind.nullable:
-            raise Invalid(f"column {kind.name!r} has a null, but the schema declares it as not null")
-    return stored_as_bytes(rows)
 
 
 class _Notes:
@@ -393,9 +412,9 @@ class SinkFile:
         self._size -= len(taken)
         return taken
 
-    def write(self, data: bytes) -> int:
+    def write(self, data: bytes | memoryview) -> int:
         if self._held is not None:
-            self._held.append(data)
+            self._held.append(bytes(data))
             self._size += len(data)
             return len(data)
         self._waiting.append(data)

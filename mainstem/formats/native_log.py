@@ -37,6 +37,8 @@ KEY_COLUMN = META_FIELDS[2]
 LOG, DELETES = "log", "deletes"
 KINDS = {LOG: BlockKind.PARQUET_DATA, DELETES: BlockKind.DELETE, "cdc": BlockKind.CDC_DATA}
 _FORMAT_VERSION_MAX = 2  # HoodieLogFormat.CURRENT_VERSION
+# Greater headers are parsed for each file.
+_KEPT_BYTES_MAX = 64 * 1024
 _INSTANT = re.compile(r"^[0-9]{17}\Z")
 _NUMBERS = {header.name: header for header in Header}
 
@@ -138,9 +140,18 @@ class NativeBlock(LogBlock):
         return self.rows
 
     def _target(self, columns: Sequence[str] | None) -> pa.Schema:
-        schema = avro_to_arrow(self.schema_text, path=self.path)
-        wanted = schema.names if columns is None else [c for c in columns if schema.get_field_index(c) >= 0]
-        return pa.schema([schema.field(name) for name in wanted])
+        try:
+            return _target(self.schema_text, None if columns is None else tuple(columns))
+        except CorruptTable as error:
+            error.path = error.path or self.path
+            raise
+
+
+@lru_cache(maxsize=64)  # the logs of a slice have the same, mostly
+def _target(schema_text: str, columns: tuple[str, ...] | None) -> pa.Schema:
+    schema = avro_to_arrow(schema_text)
+    wanted = schema.names if columns is None else [c for c in columns if schema.get_field_index(c) >= 0]
+    return pa.schema([schema.field(name) for name in wanted])
 
 
 def native_block(
@@ -235,6 +246,21 @@ def read_header(data: bytes | None, *, path: str) -> dict[int, str]:
             " read",
             path=path,
         )
+    if len(data) <= _KEPT_BYTES_MAX:  # the logs of one write have the same
+        return dict(_kept_header(data) or _header(data, path))
+    return _header(data, path)
+
+
+@lru_cache(maxsize=64)
+def _kept_header(data: bytes) -> dict[int, str] | None:
+    """None for one that is damaged: who asks says of which file."""
+    try:
+        return _header(data, "")
+    except (CorruptTable, Unsupported):
+        return None
+
+
+def _header(data: bytes, path: str) -> dict[int, str]:
     try:
         found = json.loads(data, object_pairs_hook=_pairs)
     except (ValueError, RecursionError) as error:

@@ -65,8 +65,8 @@ def column_choice(
     kind = rows.schema.field(unique[0])
     keys = rows.column(unique[0]).slice(0, _SAMPLE_ROWS)
     same = [name for name in rows.schema.names if rows.column(name).slice(0, _SAMPLE_ROWS).equals(keys)]
-    leaves = _leaves(rows.schema)
-    vectors = _vectors(rows.schema)
+    leaves = leaves_of(rows.schema)
+    vectors = vector_names(rows.schema)
     plain = () if for_all or level is None else (n for n in vectors if not _shrinks(rows.column(n), level))
     after = rows.schema.names[rows.schema.get_field_index(unique[0]) + 1 :]
     return ColumnChoice(
@@ -85,17 +85,17 @@ def column_choice(
 
 def dictionary_columns(schema: pa.Schema) -> list[str] | bool:
     """``use_dictionary`` if nothing is known about the values: all columns except vectors as bytes."""
-    vectors = _vectors(schema)
-    return [path for path in _leaves(schema) if path not in vectors] if vectors else True
+    vectors = vector_names(schema)
+    return [path for path in leaves_of(schema) if path not in vectors] if vectors else True
 
 
-def _vectors(schema: pa.Schema) -> list[str]:
+def vector_names(schema: pa.Schema) -> list[str]:
     """Names of vector columns: here only they have a fixed number of bytes."""
     return [field.name for field in schema if pa.types.is_fixed_size_binary(field.type)]
 
 
 @lru_cache(maxsize=64)
-def _leaves(schema: pa.Schema) -> list[str]:
+def leaves_of(schema: pa.Schema) -> list[str]:
     """Parquet's paths of all leaf columns, including nested ones."""
     import pyarrow.parquet as pq
 

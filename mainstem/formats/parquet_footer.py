@@ -8,6 +8,7 @@ Thrift's compact protocol, whose fields may come in any order).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -51,11 +52,16 @@ def with_notes(data: bytes, notes: Mapping[str, str]) -> bytes:
     count = len(notes)
     short = count <= _SHORT_LIST_MAX
     size = bytes([count << 4 | _STRUCT]) if short else bytes([0xF0 | _STRUCT]) + _varint(count)
-    entries = b"".join(
-        _NEXT_BINARY + _text(key) + _NEXT_BINARY + _text(value) + _STRUCT_END for key, value in notes.items()
-    )
+    entries = _entries(tuple(notes.items()))
     footer = footer.removesuffix(_STRUCT_END) + _ENTRIES_FIELD + size + entries + _STRUCT_END
     return data[:at] + footer + len(footer).to_bytes(4, "little") + data[-4:]
+
+
+@lru_cache(maxsize=8)  # small files of one write have the same
+def _entries(notes: tuple[tuple[str, str], ...]) -> bytes:
+    return b"".join(
+        _NEXT_BINARY + _text(key) + _NEXT_BINARY + _text(value) + _STRUCT_END for key, value in notes
+    )
 
 
 def _text(value: str) -> bytes:

@@ -151,7 +151,7 @@ RECONCILE = Flag(
 COMPRESSION = Text(
     "hoodie.parquet.compression.codec", "gzip", like="gzip, snappy, zstd, lz4, brotli, none",
     read_by="formats.base_file",
-    says="Codec of base files, and of native log files (version 10), whose default is snappy.",
+    says="Codec of base files, and of native log files (version 10), whose default is snappy where it pays.",
 )  # fmt: skip
 GROUP_BYTES = Whole(
     "hoodie.parquet.block.size", 120 * MIB, 1024, 2**40, "bytes", flink="write.parquet.block.size",

@@ -46,7 +46,7 @@ from mainstem.storage.swaps import has_swaps
 from mainstem.timeline.commit_metadata import WriteStat
 from mainstem.timeline.instant import DELTACOMMIT, REQUESTED
 from mainstem.writers.encode_rows import Blocks, BucketEncoder, Place, Slab
-from mainstem.writers.open_logs import OpenLog, drop_log, open_log
+from mainstem.writers.open_logs import LogMaker, OpenLog, drop_log
 from mainstem.writers.routed_anew import routed
 from mainstem.writers.rows_in import as_table
 from mainstem.writers.write_spec import WriteSpec
@@ -85,6 +85,7 @@ class BucketAppender:
         self.rings = None if spec.rings is None else Rings(storage, spec.buckets, spec.rings)
         self._encoder = BucketEncoder(spec, token.split("-", 1)[0], self.rings)
         self._logs: dict[tuple[str, int], OpenLog] = {}
+        self._make_log = LogMaker()
         self._versions: dict[tuple[str, int], int] = {}
         self._file_ids = FileIds(storage, known_buckets)
         self._closed: list[WriteStat] = []
@@ -246,7 +247,7 @@ class BucketAppender:
         while True:
             version = self._versions[place] = self._versions.get(place, 0) + 1
             try:
-                return open_log(self._spec, partial(self._make_file, partition, bucket, version))
+                return self._make_log(self._spec, partial(self._make_file, partition, bucket, version))
             except FileExistsError:
                 continue  # another attempt of this task has the name: take the next version
 

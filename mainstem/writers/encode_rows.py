@@ -45,6 +45,10 @@ Placed = tuple[np.ndarray, list[str], np.ndarray, int]
 """For each row the number of its partition; the partitions; for each row its bucket; more than any bucket"""
 
 
+# Of so few rows, the size is taken to be that of as many rows of their batch.
+_FEW_ROWS = 2000
+
+
 @dataclass(frozen=True)
 class Slab:
     """Rows sorted by place: ``bounds[i]:bounds[i + 1]`` go to ``places[i]``."""
@@ -77,13 +81,14 @@ class Part:
     """Rows for a native log file: with Hudi's columns, or of a deletes file (``native_log.deletes_table``).
 
     ``schema``: that of the rows with Hudi's columns, or of the table. ``partial``: the rows hold only the
-    columns that an update set.
+    columns that an update set. ``size``: about so many bytes in memory, None: as the rows say.
     """
 
     rows: pa.Table
     schema: str
     deletes: bool = False
     partial: bool = False
+    size: int | None = None
 
 
 @dataclass(frozen=True)
@@ -254,6 +259,7 @@ class BucketEncoder:
             bounds = before[np.array(bounds)].tolist()
         data: list[list[bytes | memoryview]] = [[] for _ in slab.places]
         written: list[WrittenRows | None] = [None for _ in slab.places]
+        row_bytes = 0.0
         if rows.num_rows:
             file_ids = [file_id(*place) for place in slab.places]
             table = self.with_meta(slab.places, file_ids, bounds, rows, keys)
@@ -266,10 +272,17 @@ class BucketEncoder:
                 ]
             if not native:
                 data = self._data_blocks(table, bounds, schema)
-        return [self._joined(slab, i, data[i], written[i]) for i in range(len(slab.places))]
+            else:  # to ask each of hundreds of small tables takes longer
+                row_bytes = table.nbytes / table.num_rows
+        return [self._joined(slab, i, data[i], written[i], row_bytes) for i in range(len(slab.places))]
 
     def _joined(
-        self, slab: Slab, i: int, data: list[bytes | memoryview], rows: WrittenRows | None
+        self,
+        slab: Slab,
+        i: int,
+        data: list[bytes | memoryview],
+        rows: WrittenRows | None,
+        row_bytes: float,
     ) -> Blocks:
         """The rows of one place, then its deletes."""
         gone = self._delete_block(slab, i)
@@ -278,7 +291,8 @@ class BucketEncoder:
         parts = gone.parts
         if self.spec.native_logs and rows is not None:
             table = rows.batch.slice(rows.low, rows.count)
-            parts = (Part(table, rows.schema_text, partial=rows.partial), *parts)
+            size = int(rows.count * row_bytes) if rows.count < _FEW_ROWS else None
+            parts = (Part(table, rows.schema_text, partial=rows.partial, size=size), *parts)
         return Blocks(
             [*data, *gone.buffers], writes, gone.deletes, (writes > 0) + gone.count, rows, parts
         )

@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.formats.base_file import KEY_COLUMN, BaseFileFormat, BaseFileWriter
+from mainstem.formats.file_form import FileForm
 from mainstem.formats.lsm_order import sorted_by_key
 from mainstem.formats.native_log import DELETES, LOG, deletes_schema, header_note
 from mainstem.limits import MIB
@@ -34,8 +35,8 @@ from mainstem.timeline.commit_metadata import WriteStat
 from mainstem.writers.encode_rows import Blocks, Part
 from mainstem.writers.write_spec import WriteSpec
 
-# Of so few rows the quickest way to write a file is another one.
-_FEW_ROWS = 2000
+# A file of so few bytes at most is put together in memory.
+_WHOLE_BYTES_MAX = 32 * MIB
 # Keys of deletes are remembered up to this size.
 _DELETED_BYTES_MAX = 8 * MIB
 
@@ -86,9 +87,43 @@ class OpenLog(Protocol):
         ...
 
 
-def open_log(spec: WriteSpec, make: Open) -> OpenLog:
-    """The log files of one file group, as the table's version has them."""
-    return NativeLogs(spec, make) if spec.native_logs else BlockLog(spec, make)
+class LogForm:
+    """How the native logs of a transaction are written; what is chosen for one of them holds for all."""
+
+    def __init__(self, spec: WriteSpec) -> None:
+        self.spec = spec
+        self.how = BaseFileFormat.of_logs(spec.layout)
+        self.bytes_max = MAX_FILE.read(spec.layout)
+        self._files: dict[str, FileForm] = {}
+        self._said: dict[tuple[str, bool], dict[str, str]] = {}
+
+    def of_file(self, schema: str) -> FileForm:
+        """Of files of this schema."""
+        if schema not in self._files:
+            self._files[schema] = FileForm(schema)
+        return self._files[schema]
+
+    def said(self, part: Part) -> dict[str, str]:
+        """What makes the footer of a file that of a native log."""
+        key = (part.schema, part.partial)
+        if key not in self._said:
+            self._said[key] = header_note(self.spec.instant, part.schema, partial=part.partial)
+        return self._said[key]
+
+
+class LogMaker:
+    """Makes the log files of one transaction, whose schema may change."""
+
+    def __init__(self) -> None:
+        self._form: LogForm | None = None
+
+    def __call__(self, spec: WriteSpec, make: Open) -> OpenLog:
+        """The log files of one file group, as the table's version has them."""
+        if not spec.native_logs:
+            return BlockLog(spec, make)
+        if self._form is None or self._form.spec is not spec:
+            self._form = LogForm(spec)
+        return NativeLogs(self._form, make)
 
 
 def drop_log(storage: Storage, log: OpenLog) -> None:
@@ -132,21 +167,22 @@ class BlockLog:
 class _NativeFile:
     """A file of rows, or of deletes, with what it waits for."""
 
-    def __init__(self, spec: WriteSpec, part: Part, sink: Upload, stat: WriteStat) -> None:
-        self._sorted, self._deletes = spec.sorted_files, part.deletes
+    def __init__(self, form: LogForm, part: Part, sink: Upload, stat: WriteStat) -> None:
+        spec = form.spec
+        self._form, self._sorted, self._deletes = form, spec.sorted_files, part.deletes
         self.sink, self.stat, self.schema = sink, stat, part.schema
-        self._how = BaseFileFormat.of_logs(spec.layout)
         self._stored = deletes_schema(part.schema, spec.deletes_ordered_by) if part.deletes else part.schema
-        self._said = header_note(spec.instant, part.schema, partial=part.partial)
+        self._said = form.said(part)
         self._writer: BaseFileWriter | None = None
         self._waiting: list[pa.Table] = []
         self.held = self.rows = 0
 
-    def add(self, rows: pa.Table) -> None:
+    def add(self, part: Part) -> None:
+        rows = part.rows
         self._waiting.append(rows)
-        self.held += rows.nbytes
+        self.held += rows.nbytes if part.size is None else part.size
         self.rows += rows.num_rows
-        if self.held >= self._how.group_bytes:
+        if self.held >= self._form.how.group_bytes:
             self.flush()
 
     def flush(self) -> None:
@@ -157,13 +193,16 @@ class _NativeFile:
     def _put_group(self, *, last: bool = False) -> None:
         if not self._waiting:
             return
-        rows = pa.concat_tables(self._waiting)
+        rows = pa.concat_tables(self._waiting) if len(self._waiting) > 1 else self._waiting[0]
+        whole = last and self.held <= _WHOLE_BYTES_MAX
         self._waiting, self.held = [], 0
         if self._sorted:
             rows = sorted_by_key(rows)
         if self._writer is None:
-            few = last and rows.num_rows < _FEW_ROWS
-            self._writer = BaseFileWriter(self._stored, self.sink, self._how, said=self._said, few=few)
+            how, form = self._form.how, self._form.of_file(self._stored)
+            self._writer = BaseFileWriter(
+                self._stored, self.sink, how, said=self._said, whole=whole, form=form
+            )
         self._writer.write(rows)
 
     @property
@@ -185,12 +224,11 @@ class _NativeFile:
 class NativeLogs:
     """A file of rows and one of deletes, each made for its first rows."""
 
-    def __init__(self, spec: WriteSpec, make: Open) -> None:
-        self._spec, self._make = spec, make
+    def __init__(self, form: LogForm, make: Open) -> None:
+        self._form, self._make = form, make
         self._files: dict[str, _NativeFile] = {}
         self._deleted: list[pa.Array] = []
         self._deleted_bytes = 0
-        self._bytes_max = MAX_FILE.read(spec.layout)
         self.ended = False
 
     @property
@@ -207,7 +245,7 @@ class NativeLogs:
 
     @property
     def is_full(self) -> bool:
-        return any(file.size >= self._bytes_max for file in self._files.values())
+        return any(file.size >= self._form.bytes_max for file in self._files.values())
 
     def append(self, blocks: Blocks) -> Blocks | None:
         for place, part in enumerate(blocks.parts):
@@ -244,8 +282,8 @@ class NativeLogs:
             stat.blocks = 1
             if part.deletes and LOG in self._files:
                 stat.beside = self._files[LOG].stat.file_name
-            file = self._files[kind] = _NativeFile(self._spec, part, sink, stat)
-        file.add(part.rows)
+            file = self._files[kind] = _NativeFile(self._form, part, sink, stat)
+        file.add(part)
         if part.deletes:
             keys = part.rows.column(KEY_COLUMN).combine_chunks()
             self._deleted += keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]

@@ -31,7 +31,9 @@ from mainstem.formats.native_log import HEADER_KEY
 from mainstem.limits import LOG_HEADER_COUNT_MAX
 from mainstem.merge import rules
 from mainstem.merge.rules import MergeRules
+from mainstem.readers.rows import log_rows
 from mainstem.storage import paths
+from mainstem.storage.local import LocalStorage
 from tests.golden_tables.tables import encoded, encoded_rows, expectations, row_text, unpack
 from tests.readers.native_tables import to_version_10, write_native
 
@@ -445,6 +447,30 @@ def test_files_of_instants_that_did_not_complete_are_not_even_opened(small):
 
 
 # -------------------- what Java gets wrong
+
+
+@pytest.mark.disk("it counts how often files of a disk are opened")
+@pytest.mark.parametrize(("few", "times"), ((64, 1), (1, 2)))
+def test_log_files_stay_open_from_their_footer_to_their_rows_where_they_are_few(
+    few, times, tmp_path, monkeypatch
+):
+    table = mainstem.create_table(
+        tmp_path / "t", SCHEMA, record_key="id", ordering="ts", buckets=1, table_version=10,
+        properties=OPTIONS,
+    )  # fmt: skip
+    for step in (1, 2):
+        table.upsert(some_rows(random.Random(step), KEYS, step, deletes=False))
+    opened: Counter[str] = Counter()
+
+    def open_input(storage, path, real=LocalStorage.open_input):
+        opened[path] += ".log." in path
+        return real(storage, path)
+
+    monkeypatch.setattr(LocalStorage, "open_input", open_input)
+    monkeypatch.setattr(log_rows, "_OPEN_MAX", few)
+
+    assert sorted(table.scan().to_arrow().column("id").to_pylist()) == KEYS
+    assert [count for count in opened.values() if count] == [times, times]
 
 
 def test_time_travel_of_an_lsm_tree_table_is_what_its_steps_wrote(tmp_path):

@@ -52,6 +52,17 @@ def test_columns_of_one_size_that_differ_in_one_row_are_both_read(tmp_path, row)
     table = pa.table({"key": KEYS, "id": other})
 
     assert read(tmp_path, table, compression="none", use_dictionary=False).equals(table)
+    with pa.OSFile(str(tmp_path / "f.parquet")) as file, pq.ParquetFile(tmp_path / "f.parquet") as source:
+        assert doubles(file, source, 0, ["key", "id"]) == {}
+
+
+def test_columns_without_compression_are_decoded_and_not_compared(tmp_path):
+    table = pa.table({"key": KEYS, "id": KEYS})
+
+    found = read(tmp_path, table, compression="none", use_dictionary=False)
+
+    assert found.equals(table)
+    assert places(found.column("id")) != places(found.column("key"))
 
 
 def test_columns_without_dictionary_are_told_apart_where_a_footer_says_it_begins_at_0(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -41,19 +42,28 @@ def open_base(
     """Opens the base file at ``path``.
 
     ``least``: the size in bytes that its commit says; ``final``: it never changes again; ``footer``: its
-    Parquet metadata, if it was opened before. Raises
+    Parquet metadata, if it was opened and checked before. Raises
     ``CorruptTable`` for a shorter file, and for bytes that do not decode, here and while rows are read;
     ``FileNotFoundError`` if the file is gone; ``Unavailable`` if reading fails otherwise.
     """
+    file = opened_base(storage, path, least=least, final=final, footer=footer)
+    with file.source:
+        yield file
+
+
+def opened_base(
+    storage: Storage, path: str, *, least: int = 0, final: bool = False, footer: Any = None
+) -> BaseFile:
+    """As ``open_base``; the file is closed when nothing refers to it any more."""
     with _reading(path):
         file = open_final(storage, path) if final else storage.open_input(path)
         if least and file.size() < least:
             raise cut_off(path, file.size(), least, storage.base)
         source = pq.ParquetFile(file, metadata=footer, buffer_size=_buffer_bytes(file))
-        _check_names(source.schema_arrow.names, path)
-        _check_size(source.metadata, file.size(), path)
-    with source:
-        yield BaseFile(file, source, path)
+        if footer is None:
+            _check_names(source.schema_arrow.names, path)
+            _check_size(source.metadata, file.size(), path)
+    return BaseFile(file, source, path)
 
 
 @contextmanager
@@ -87,8 +97,12 @@ class BaseFile:
         self.source = source
         self.path = path
         self.names = source.schema_arrow.names
-        paths = [source.schema.column(n).path for n in range(source.metadata.num_columns)]
-        self._places = {path: n for n, path in enumerate(paths) if "." not in path}
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        described = self.source.schema
+        paths = [described.column(n).path for n in range(len(described))]
+        return {path: n for n, path in enumerate(paths) if "." not in path}
 
     @property
     def group_count(self) -> int:
@@ -126,7 +140,7 @@ class BaseFile:
         schema, size = source.schema_arrow, self._batch_rows(number, min(batch_bytes, BATCH_BYTES))
         with _reading(self.path):
             self._prefetch(number, names)
-            twice = doubles(self.file, source, number, names)
+            twice = doubles(self.file, source, number, names, compressed=True)
             once = [name for name in names if name not in twice]
             threads = self.source.metadata.row_group(number).total_byte_size > _THREADS_FROM_BYTES
             batches = source.iter_batches(

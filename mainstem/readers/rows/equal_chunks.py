@@ -9,6 +9,7 @@ about how keys are made.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -22,20 +23,35 @@ _BYTES_MIN = 16 * 1024
 _BEGINNING = 4 * 1024
 
 
-def doubles(file: pa.NativeFile, source: pq.ParquetFile, group: int, names: Sequence[str]) -> dict[str, str]:
+def doubles(
+    file: pa.NativeFile,
+    source: pq.ParquetFile,
+    group: int,
+    names: Sequence[str],
+    *,
+    compressed: bool = False,
+) -> dict[str, str]:
     """Column -> an earlier column of ``names`` whose chunk in the row group has the same bytes.
 
-    Each column is compared with at most one other, so many columns of one size cost little.
+    ``compressed``: look at compressed columns only; others are decoded as quickly as they are compared. Each
+    column is compared with at most one other, so many columns of one size cost little.
     """
-    described, schema, arrow = source.metadata.row_group(group), source.schema, source.schema_arrow
+    described = source.metadata.row_group(group)
     places = {described.column(n).path_in_schema: n for n in range(described.num_columns)}
-    alike: dict[tuple, list[tuple[str, int]]] = {}
+    sizes: dict[int, list[tuple[str, int, Any]]] = {}
     for name in names:
         number = None if "." in name else places.get(name)  # None: nested, or its path could be
-        chunk = None if number is None else described.column(number)
-        if chunk is not None and chunk.total_compressed_size >= _BYTES_MIN:
-            traits = (*_traits(chunk, schema.column(number)), arrow.field(name).type)
-            alike.setdefault(traits, []).append((name, chunk_start(chunk)))
+        if number is None:
+            continue
+        chunk = described.column(number)
+        plain = compressed and chunk.compression == "UNCOMPRESSED"
+        if not plain and (size := chunk.total_compressed_size) >= _BYTES_MIN:
+            sizes.setdefault(size, []).append((name, number, chunk))
+    schema, arrow = source.schema, source.schema_arrow
+    alike: dict[tuple, list[tuple[str, int]]] = {}
+    for name, number, chunk in chain.from_iterable(same for same in sizes.values() if len(same) > 1):
+        traits = (*_traits(chunk, schema.column(number)), arrow.field(name).type)
+        alike.setdefault(traits, []).append((name, chunk_start(chunk)))
     found: dict[str, str] = {}
     for (_, size, *_), columns in alike.items():
         if len(columns) > 1:

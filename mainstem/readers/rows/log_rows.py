@@ -23,6 +23,9 @@ from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.storage.side_by_side import side_by_side
 
+# So many native logs of a slice stay open between the look at their footers and the read of their columns.
+_OPEN_MAX = 64
+
 Kept = TypeVar("Kept")
 Run = list[tuple[str, LogBlock]]
 """Neighbouring blocks that are decoded together, with the paths of their files."""
@@ -51,10 +54,11 @@ def live_blocks(
 
     def blocks(path: str) -> Sequence[LogBlock]:
         least, final = split.least_bytes(path), damaged == "error"
-        return blocks_of(storage, path, damaged=damaged, least=least, final=final)
+        return blocks_of(storage, path, damaged=damaged, least=least, final=final, keep=keep_open)
 
     # Of native logs only the footer is read here, which is a request each on an object store.
     native = [path for path in logs if paths.is_native_log(path)]
+    keep_open = len(native) <= _OPEN_MAX
     opened = dict(zip(native, side_by_side(storage, blocks, native), strict=True))
     notes: list[BlockNote] = []
     for path in logs:

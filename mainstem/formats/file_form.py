@@ -1,0 +1,96 @@
+"""What the files of one write have in common, worked out for the first of them: how rows are laid out as the
+columns of a Parquet file, and how those are encoded. A write may make hundreds of small files.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+
+from mainstem.errors import Invalid
+from mainstem.formats.avro_schema import avro_to_arrow
+from mainstem.formats.quick_parquet import QuickChoice, quick_choice
+from mainstem.formats.schema_resolution import project_to
+from mainstem.formats.vectors import footer_note, stored_as_bytes
+
+_arrow = lru_cache(maxsize=64)(avro_to_arrow)
+
+
+class FileForm:
+    """Of files of one schema; ``avro_schema``: with meta fields, if the files have them."""
+
+    def __init__(self, avro_schema: str) -> None:
+        self.avro_schema = avro_schema
+        self.schema = _arrow(avro_schema)
+        self.vectors = footer_note(self.schema)
+        self._choice: QuickChoice | None = None
+        self._given: pa.Schema | None = None
+        self._fitting: pa.Schema | None = None
+        self._required = [place for place, field in enumerate(self.schema) if not field.nullable]
+
+    def choice(self, rows: pa.Table) -> QuickChoice:
+        """How a quick file is encoded: chosen by the first rows of the first file."""
+        if self._choice is None:
+            self._choice = quick_choice(rows)
+        return self._choice
+
+    def laid_out(self, rows: pa.Table, *, coded: bool = False, narrowed: bool = True) -> pa.Table:
+        """The rows as the file stores them. ``coded``: texts that come as dictionaries may stay so;
+        ``narrowed``: without the values that only other files have, which Parquet would store.
+
+        Raises ``Invalid`` for columns that the schema lacks, or a null where it allows none.
+        """
+        if not coded:
+            return self._stored(rows)
+        if self._given is None or not rows.schema.equals(self._given):
+            self._given, self._fitting = rows.schema, self._fits(rows.schema)
+        if self._fitting is None or any(rows.column(place).null_count for place in self._required):
+            return self._stored(rows)
+        columns = rows.columns
+        if narrowed:
+            columns = [_narrowed(c) if pa.types.is_dictionary(c.type) else c for c in columns]
+        return pa.Table.from_arrays(columns, schema=self._fitting)
+
+    def _fits(self, given: pa.Schema) -> pa.Schema | None:
+        """The stored schema of rows that need no conversion, with dictionaries where they have some."""
+        if given.names != self.schema.names:
+            return None
+        fields = []
+        for one, field in zip(given, self.schema, strict=True):
+            kind = one.type
+            coded = pa.types.is_dictionary(kind) and kind.index_type == pa.int32() and _is_text(field.type)
+            if (kind.value_type if coded else kind) != field.type or pa.types.is_fixed_size_list(kind):
+                return None
+            fields.append(field.with_type(kind))
+        return pa.schema(fields)
+
+    def _stored(self, batch: pa.Table) -> pa.Table:
+        schema = self.schema
+        alien = [name for name in batch.schema.names if schema.get_field_index(name) < 0]
+        if alien:
+            raise Invalid(f"the batch has columns that the table does not have: {', '.join(alien)}")
+        rows = project_to(batch, schema)
+        for column, kind in zip(rows.columns, schema, strict=True):
+            if column.null_count and not kind.nullable:
+                raise Invalid(f"column {kind.name!r} has a null, but the schema declares it as not null")
+        return stored_as_bytes(rows)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_binary(kind)
+
+
+def _narrowed(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if all(len(chunk.dictionary) == 1 for chunk in column.chunks):
+        return column
+    return pa.chunked_array([_of_these(chunk) for chunk in column.chunks], column.type)
+
+
+def _of_these(chunk: pa.Array) -> pa.Array:
+    numbers = np.asarray(chunk.indices.fill_null(0) if chunk.null_count else chunk.indices)
+    first = int(numbers[0]) if len(numbers) else 0
+    if chunk.null_count or not len(numbers) or (numbers != first).any():
+        return chunk.cast(chunk.type.value_type).dictionary_encode()
+    return pa.DictionaryArray.from_arrays(np.zeros(len(numbers), np.int32), chunk.dictionary.slice(first, 1))
