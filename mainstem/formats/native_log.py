@@ -140,6 +140,13 @@ class NativeBlock(LogBlock):
     def _target(self, columns: Sequence[str] | None) -> pa.Schema:
         schema = avro_to_arrow(self.schema_text, path=self.path)
         wanted = schema.names if columns is None else [c for c in columns if schema.get_field_index(c) >= 0]
+        there = {*self._rows.names, *META_FIELDS}
+        if missing := [name for name in wanted if name not in there]:
+            raise CorruptTable(
+                f"native log file without the column {missing[0]!r:.100}, which its header names; restore it"
+                " from a copy",
+                path=self.path,
+            )
         return pa.schema([schema.field(name) for name in wanted])
 
 
