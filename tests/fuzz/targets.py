@@ -542,7 +542,7 @@ TARGETS = [
     *VECTOR_TARGETS,
     _whole("savepoint_restore"),
     _whole("archive_lsm"),
-    _whole("v10_upgraded_9_to_10_event.mixed"),
+    _whole("v10_basic_mor"),
 ]  # fmt: skip
 
 

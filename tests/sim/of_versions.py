@@ -8,10 +8,12 @@ of the scenarios are S's with ``-v10`` and ``-raised``. Both draw from random st
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mainstem.errors import Invalid, MainstemError
 from mainstem.layout.properties import load_config
+from mainstem.storage.paths import PROPERTIES
+from tests.sim import plain_format as plain
 from tests.sim.births_world import Births
 from tests.sim.indexed_world import Compacted
 from tests.sim.kept_world import KeptDeletes
@@ -36,6 +38,7 @@ from tests.sim.world import INTERRUPTS, Process, Violation
 
 if TYPE_CHECKING:
     from mainstem.api.table import Table
+    from tests.sim.oracle import Intent
     from tests.sim.simulation import Simulation
 
 #: scenarios without a variant of version 10 -> why
@@ -70,8 +73,20 @@ class Raised(Tables):
     knows_java_1_0 = False  # whose tables have version 8
 
     def build(self) -> None:
+        self.native: set[str] = set()  # instants of transactions that were begun on a table of version 10
         super().build()
         self.start("raiser", self._raiser)
+
+    def _is_raised(self) -> bool:
+        inode = self.disk.get(PROPERTIES)
+        return inode is not None and b"hoodie.table.version=10" in bytes(inode.data)
+
+    def _begin(self, table: Table, name: str, kind: str, **options: Any) -> tuple[Any, Intent]:
+        was_raised = self._is_raised()
+        txn, intent = super()._begin(table, name, kind, **options)
+        if was_raised:
+            self.native.add(intent.instant)
+        return txn, intent
 
     def _raiser(self, process: Process) -> None:
         table = self._patiently(process, lambda: self.open(process))
@@ -104,6 +119,9 @@ class Raised(Tables):
     def _audit(self, table: Table) -> None:
         if load_config(table.opened.seams.storage).version != 10:
             raise Violation("the upgrade", "the table was not raised to version 10")
+        for log in plain.log_files(self.disk):
+            if log.instant in self.native and not log.kind:
+                raise Violation("native logs", f"{log.path} is a file of blocks, begun at version 10")
         super()._audit(table)
 
 
