@@ -48,7 +48,7 @@ def _block(storage: LocalStorage, kind: str) -> NativeBlock:
 
 
 def _rows(storage: LocalStorage) -> object:
-    """Rows have the header's schema, wholly and by some columns. Texts of damaged bytes stay what they are."""
+    """Rows have the header's schema, wholly and by some columns. Texts may be no UTF-8."""
     block = _block(storage, LOG)
     found = block.table()
     found.validate()
