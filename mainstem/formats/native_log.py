@@ -141,10 +141,18 @@ class NativeBlock(LogBlock):
 
     def _target(self, columns: Sequence[str] | None) -> pa.Schema:
         try:
-            return _target(self.schema_text, None if columns is None else tuple(columns))
+            target = _target(self.schema_text, None if columns is None else tuple(columns))
         except CorruptTable as error:
             error.path = error.path or self.path
             raise
+        there = {*self._rows.names, *META_FIELDS}
+        if missing := [name for name in target.names if name not in there]:
+            raise CorruptTable(
+                f"native log file without the column {missing[0]!r:.100}, which its header names; restore it"
+                " from a copy",
+                path=self.path,
+            )
+        return target
 
 
 @lru_cache(maxsize=64)  # the logs of a slice have the same, mostly

@@ -9,7 +9,9 @@ that a writer left out, the files themselves are read.
 some columns may have an earlier requested time than a completed write that hides the row or its value, but a
 greater ordering value. Once it completes, the row shows again, with a value that this write does not contain.
 So if a slice has log files requested after a write in flight, a secondary index takes the contents of each
-file.
+file. A pending compaction has the same effect: a row behind its plan that the base file's row outranks shows
+once the compaction has applied a delete to that. So a slice with log files completed after a plan is taken
+the same way.
 
 Pieces run wherever ``Run`` sends them (``initial_rows``), some at a time; what they find is sorted here, in
 runs that go to disk. In memory at a time: the keys of as many file groups as ``_AT_ONCE`` and
@@ -54,7 +56,7 @@ from mainstem.readers.rows.split import Split, read_split
 from mainstem.services.progress import Progress
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
-from mainstem.timeline.instant import DELTACOMMIT, Instant
+from mainstem.timeline.instant import COMPACTION, DELTACOMMIT, Instant
 
 # Pieces whose keys are in memory at once, and the bytes of their files.
 _AT_ONCE = 64
@@ -159,10 +161,16 @@ class InitialKeys:
         split_of = merged_split(contents.state, [*self.spec.columns])
         pending = (i.requested for i in contents.state.timeline.pending if i.action == DELTACOMMIT)
         oldest = min(pending, default="~")
+        plans = (i.requested for i in contents.state.timeline.pending if i.action == COMPACTION)
+        first_plan = min(plans, default="~")
+
+        def settled(log: paths.LogName) -> bool:
+            completion = contents.state.completion(log.instant)
+            return log.instant < oldest and completion is not None and completion < first_plan
 
         def piece(found: FileSlice) -> SlicePiece | FilesPiece:
             logs = filter(None, map(paths.parse_log_name, found.log_files))
-            if self._column is None or all(log.instant < oldest for log in logs):
+            if self._column is None or all(map(settled, logs)):
                 return SlicePiece(split_of(found), self._column)
             files = (file for file in contents.slice_files(found) if file.holds_rows)
             return FilesPiece(self.spec, tuple(files))

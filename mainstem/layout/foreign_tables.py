@@ -385,15 +385,13 @@ def _keys_of(storage: Storage, path: str) -> Iterator[pa.Array]:
 
 
 def _columns_of(storage: Storage, path: str, names: Sequence[str]) -> Iterator[list[pa.Array]]:
-    """The first of these columns, and the others if present, of a file's first rows."""
-    if path.endswith(".parquet"):
-        import pyarrow.parquet as pq
+    """The first of these columns, and the others if present, of a file's first rows.
 
-        with storage.open_input(path) as source:
-            file = pq.ParquetFile(source)
-            there = [name for name in names if name in file.schema_arrow.names]
-            if file.num_row_groups and names[0] in there:
-                yield _arrays(file.read_row_group(0, columns=there), there)
+    Nothing of a file that is gone or that does not decode: somebody may be writing it, and whether a commit
+    names it is asked by queries.
+    """
+    if path.endswith(".parquet"):
+        yield from _parquet_columns(storage, path, names)
         return
     try:
         blocks = read_blocks(maps.view(storage, path), path=path, damaged="skip")
@@ -402,6 +400,24 @@ def _columns_of(storage: Storage, path: str, names: Sequence[str]) -> Iterator[l
     for block in blocks[:2]:
         if block.kind in (BlockKind.AVRO_DATA, BlockKind.PARQUET_DATA):
             yield _arrays(block.table(list(names)), names)
+
+
+def _parquet_columns(storage: Storage, path: str, names: Sequence[str]) -> list[list[pa.Array]]:
+    import pyarrow.parquet as pq
+
+    try:
+        with storage.open_input(path) as source:
+            file = pq.ParquetFile(source)
+            there = [name for name in names if name in file.schema_arrow.names]
+            if not file.num_row_groups or names[0] not in there:
+                return []
+            return [_arrays(file.read_row_group(0, columns=there), there)]
+    except (FileNotFoundError, pa.ArrowException, UnicodeDecodeError):
+        return []
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        return []  # pyarrow's way of saying that bytes do not decode
 
 
 def _arrays(table: pa.Table | pa.RecordBatch, names: Sequence[str]) -> list[pa.Array]:

@@ -141,6 +141,17 @@ def test_two_file_groups_of_one_bucket_are_refused(tmp_path: Path) -> None:
     assert "two file groups" in text and head in text
 
 
+@pytest.mark.parametrize("end", ["_1.log.parquet", ".parquet"])
+@pytest.mark.parametrize("half", [b"", b"PAR1\x15\x04", b"PAR1" + bytes(8) + b"\xff\xff\xff\x7fPAR1"])
+def test_a_file_that_somebody_is_writing_hinders_no_writer(end: str, half: bytes, tmp_path: Path) -> None:
+    path = golden("bucket_hash_string", tmp_path)
+    data = next(p for p in path.rglob("*.log.*") if ".hoodie" not in p.relative_to(path).parts)
+    first = data.name[1:].split("_")[0]
+    data.with_name(f"{first}_7-1-1_20991231235959999{end}").write_bytes(half)
+    table = mainstem.open_table(path, {COUNT: _facts("bucket_hash_string")["num_buckets"]})
+    table.begin().abort()
+
+
 OTHER_INDEXES = {
     "log_positions": "SIMPLE or BLOOM",
     "log_parquet": "SIMPLE or BLOOM",

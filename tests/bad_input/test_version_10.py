@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import mainstem
-from bad_input.common import edit_properties, golden, is_clear
+from bad_input.common import edit_properties, golden, is_clear, rows
 from mainstem.cli.main import main
 from mainstem.errors import Invalid, Unsupported
 
@@ -166,3 +166,26 @@ def test_an_lsm_tree_needs_version_10(tmp_path: Path) -> None:
 def test_a_metadata_table_of_version_10_is_compared_with_the_data(tmp_path: Path) -> None:
     report = mainstem.open_table(golden("v10_basic_mdt.logs", tmp_path)).validate_metadata()
     assert report is not None and report.ok
+
+
+def test_names_near_those_of_native_log_files_are_neither_read_nor_removed(make: Callable[..., Any]) -> None:
+    """Not by queries, rollbacks of dead writers, compactions or cleans."""
+    table = make(table_version=10, properties={"hoodie.clean.commits.retained": "1"})
+    table.upsert(rows("a", "b"))
+    dead = table.begin("upsert")
+    dead.write(rows("a", ts=9))
+    folder = Path(table.path) / "paris"
+    name = f"00000000-0000-0000-0000-000000000000-0_0-1-2_{dead.instant}_1"
+    near = [f"{name}.{end}" for end in ("log", "logs.parquet", "LOG.parquet", "log.parquet.tmp", "x.parquet")]
+    near += [f"{name[:-2]}_.log.parquet", f"{name}0000000000.log.parquet", f"{name}_1.deletes.parquet"]
+    near.append(name.replace("_0-1-2", "_0-1") + ".log.parquet")
+    for one in near:
+        (folder / one).write_bytes(b"PAR1")
+    dead.abort()
+    for step in range(3):
+        table.upsert(rows("a", ts=10 + step))
+        table.compact()
+        table.clean()
+    table.rollback_failed_writes()
+    assert table.scan(columns=["id"]).to_arrow()["id"].to_pylist() == ["a", "b"]
+    assert [one for one in near if not (folder / one).exists()] == []

@@ -1,14 +1,14 @@
 """``python -m tests.crash.crash_matrix``: every action killed at every step, gone on with by everybody.
 
-For each action (commit, bulk insert, overwrites, resize, abort, rollback, compaction, clustering, log
+For each action (commit, delete, bulk insert, overwrites, resize, abort, rollback, compaction, clustering, log
 compaction, clean, savepoint, restore, archiving, compaction of the archive's levels; with a metadata table
-building, rebuilding and dropping an index, and compaction of the metadata table) a table is made on which it
-has something to do. The action is killed at each of its steps (``crash_worker``), and from each state that it
-leaves behind go on: a writer, a reader, a compactor, a clusterer, a cleaner, an archiver, a log compactor,
-an indexer, a dropper and a compactor of the metadata table, each on a copy of its own, at once, while the
-dead process still looks alive. Then everybody comes, long after; now and then this recovery is killed as
-well. The rows are right at every moment, every commit is active or archived, once, and nothing is left
-over.
+building, rebuilding and dropping an index, and compaction of the metadata table; upgrade and downgrade) a
+table is made on which it has something to do: of version 9, of version 10 in both layouts, upgraded. The
+action is killed at each of its steps (``crash_worker``), and from each state that it leaves behind go on: a
+writer, a reader, a compactor, a clusterer, a cleaner, an archiver, a log compactor, an indexer, a dropper and
+a compactor of the metadata table, each on a copy of its own, at once, while the dead process still looks
+alive. Then everybody comes, long after; now and then this recovery is killed as well. The rows are right at
+every moment, every commit is active or archived, once, and nothing is left over.
 
 ``--store`` names what the tables lie on (``bodies``). On an object store an action dies at each of its
 requests, and each request travels on once, too: the process is dead, somebody has gone on, and then the
@@ -57,6 +57,9 @@ RINGED = {
     "hoodie.bucket.index.max.num.buckets": "8",
     "hoodie.parquet.max.file.size": "1",
 }
+#: tables of version 10 of either layout
+NATIVE = {"hoodie.write.table.version": "10"}
+SORTED = {**NATIVE, "hoodie.table.storage.layout": "lsm_tree"}
 INDEXED = {"hoodie.metadata.enable": "true"}
 Run = Callable[..., dict]
 
@@ -257,8 +260,8 @@ def _is_marked(path: Path) -> bool:
     return "payload.delete.marker" in (path / ".hoodie/hoodie.properties").read_text()
 
 
-def _cleanable(path: Path) -> mainstem.Table:
-    table = _written(path, 2)
+def _cleanable(path: Path, **more: object) -> mainstem.Table:
+    table = _written(path, 2, **more)
     table.compact()
     table.upsert(rows("old2-", 3, "0246"))
     table.compact()
@@ -380,7 +383,65 @@ def templates(run: Run) -> dict[str, tuple[str, Callable[[Path], object]]]:
         "upsert_resized": ("upsert_resized", _written),
         "delete_partition": ("delete_partition", _spread),
         **_indexed_templates(run),
+        **_native_templates(run),
     }
+
+
+def _raised(path: Path, **more: object) -> mainstem.Table:
+    """Slices of files of blocks and native ones: a table that was upgraded between two writes."""
+    table = _written(path, 2, index=False, **more)
+    table.upgrade(10)
+    table.upsert(rows("old2-", 3, "06"))
+    return table
+
+
+def _native_templates(run: Run) -> dict[str, tuple[str, Callable[[Path], object]]]:
+    """On tables of version 10, on LSM trees, and on tables that are or were upgraded."""
+
+    def cleanable(path: Path) -> None:
+        _cleanable(path, index=False, **NATIVE)
+
+    def restorable(path: Path) -> None:
+        """A savepoint at version 9, and an upgrade and writes after it."""
+        table = _written(path, 2)
+        table.savepoint()
+        table.upgrade(10)
+        table.upsert(rows("gone", 5))
+        table.compact()
+        crash_worker.upsert(place(path))
+
+    found: dict[str, tuple[str, Callable[[Path], object]]] = {
+        "upgrade": ("upgrade", lambda path: _written(path, 2)),
+        "upgrade_indexed": ("upgrade", lambda path: _written(path, 2, **INDEXED)),
+        "downgrade": ("downgrade", _raised),
+        "downgrade_indexed": ("downgrade", lambda path: _written(path, 2, **INDEXED, **NATIVE)),
+        "upsert_raised": ("upsert", _raised),
+        "compact_raised": ("compact", _raised),
+        "log_compact_raised": ("log_compact", _raised),
+        "restore_raised": ("restore", restorable),
+        "log_compact_native": ("log_compact", lambda path: _written(path, 3, index=False, **NATIVE)),
+        "clean_native": ("clean", cleanable),
+        "upsert_native_indexed": ("upsert", lambda path: _written(path, **INDEXED, **NATIVE)),
+        "compact_metadata_native_indexed": (
+            "compact_metadata", lambda path: _written(path, 2, **INDEXED, **NATIVE),
+        ),
+        "upsert_placed_native": ("upsert", lambda path: _placed(path, **NATIVE)),
+        "upsert_placed_sorted": ("upsert", lambda path: _placed(path, **SORTED)),
+    }  # fmt: skip
+    for layout, options in (("native", NATIVE), ("sorted", SORTED)):
+        def made(path: Path, commits: int = 1, options: dict = options) -> mainstem.Table:
+            return _written(path, commits, index=False, **options)
+
+        found |= {
+            f"upsert_{layout}": ("upsert", made),
+            f"delete_{layout}": ("delete", made),
+            f"bulk_insert_{layout}": ("bulk_insert", made),
+            f"abort_{layout}": ("abort", made),
+            f"roll_back_{layout}": ("roll_back", lambda path, make=made: _dead_writer(path, run, make=make)),
+            f"compact_{layout}": ("compact", lambda path, make=made: make(path, 2)),
+            f"compact_deleted_{layout}": ("compact", lambda path, more=options: _deleted(path, **more)),
+        }
+    return found
 
 
 def _indexed_templates(run: Run) -> dict[str, tuple[str, Callable[[Path], object]]]:

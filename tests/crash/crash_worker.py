@@ -97,6 +97,14 @@ def upsert(path: str) -> str:
         return txn.commit().status
 
 
+def delete(path: str) -> str:
+    """A micro-batch that deletes."""
+    table = mainstem.open_table(path, properties=PROPERTIES)
+    with table.begin("delete", guard=GUARD) as txn:
+        txn.write(rows("", 9, "0246").select(["id", "city"]))
+        return txn.commit().status
+
+
 def _small(path: str) -> mainstem.Table:
     """The table, whose base files get no bloom filter."""
     return mainstem.open_table(path, {**PROPERTIES, "hoodie.parquet.bloom.filter.enabled": "false"})
@@ -264,6 +272,9 @@ ACTIONS = {
     "drop_vector_index": lambda path: serviced(path).drop_index("v"),
     "tend_vector_indexes": lambda path: serviced(path).run_services("vectors"),
     "create": create, "upsert": upsert, "bulk_insert": bulk_insert, "abort": abort,
+    "delete": delete,
+    "upgrade": lambda path: serviced(path).upgrade(10),
+    "downgrade": lambda path: serviced(path).downgrade(9),
     "resize": resize, "upsert_resized": upsert_resized, "upsert_anew": upsert_anew,
     "overwrite": overwrite, "truncate": truncate, "delete_partition": delete_partition,
     "roll_back": roll_back, "restore": restore, "recover": recover,

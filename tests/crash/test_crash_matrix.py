@@ -26,6 +26,8 @@ EVERY |= {"merge_ringed": 31, "insert_overwrite_ringed": 61, "restore_overwritte
 EVERY |= {"roll_back_overwrite": 17, "roll_back_overwrite_placed": 17}
 EVERY |= {"insert_overwrite": 41, "insert_overwrite_indexed": 83, "compact_deleted": 41}
 EVERY |= {"resize": 41, "upsert_resized": 83, "resize_indexed": 131, "upsert_resized_indexed": 197}
+EVERY |= {"downgrade": 23, "downgrade_indexed": 61, "restore_raised": 23, "log_compact_raised": 17}
+EVERY |= {"compact_deleted_native": 31, "compact_deleted_sorted": 31, "compact_metadata_native_indexed": 31}
 SEED = 1  # of the steps; `make crash` takes all of them
 ACTIONS = sorted(templates(lambda *given: {}))
 
@@ -38,9 +40,15 @@ def run() -> Iterator[Run]:
         yield call
 
 
+def _every(action: str) -> int:
+    if action.endswith("_indexed"):
+        return EVERY_INDEXED
+    return 17 if action.endswith(("_native", "_sorted", "_raised")) else 9
+
+
 @pytest.mark.parametrize("action", ACTIONS)
 def test_whatever_step_an_action_dies_at_everybody_goes_on(run: Run, tmp_path, action: str) -> None:
-    every = EVERY.get(action, EVERY_INDEXED if action.endswith("_indexed") else 9)
+    every = EVERY.get(action, _every(action))
     matrix = Matrix(run, tmp_path, random.Random(SEED))
     matrix.action(action, every, roles=1)
     assert not matrix.broken, "\n".join(matrix.broken)

@@ -27,6 +27,7 @@ pytestmark = [pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore")]
 
 # About eight calls of a commit, where most can be lost, and four of every other action.
 EVERY = {"upsert": 13, "upsert_indexed": 23, "bulk_insert": 17, "tasks": 17, "abort": 17, "create": 3}
+EVERY |= {"upgrade": 7, "upgrade_indexed": 11}
 EVERY_INDEXED = 71
 SEED = 3
 ACTIONS = sorted({*templates(lambda *given: {}), *VECTOR_ACTIONS, "flink_commit", "create", "tasks"})

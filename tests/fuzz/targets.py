@@ -72,6 +72,7 @@ from tests.fuzz.files import folder as _folder
 from tests.fuzz.files import in_file as _in_file
 from tests.fuzz.harness import Target
 from tests.fuzz.metadata_targets import METADATA_TARGETS
+from tests.fuzz.native_targets import NATIVE_TARGETS
 from tests.fuzz.own_targets import OWN_TARGETS
 from tests.fuzz.vector_targets import VECTOR_TARGETS
 
@@ -537,9 +538,11 @@ TARGETS = [
     *COLUMN_TARGETS,
     *OWN_TARGETS,
     *METADATA_TARGETS,
+    *NATIVE_TARGETS,
     *VECTOR_TARGETS,
     _whole("savepoint_restore"),
     _whole("archive_lsm"),
+    _whole("v10_basic_mor"),
 ]  # fmt: skip
 
 

@@ -46,6 +46,24 @@ def test_a_table_whose_schema_was_cut_is_corrupt_for_every_merge_mode() -> None:
         column_defaults(TEXT[:-20])
 
 
+def test_rows_that_a_footer_counts_and_a_page_lacks_are_damage(tmp_path) -> None:
+    """pyarrow gives as many rows as there are, and says nothing."""
+    schema = pa.schema([pa.field("a", pa.string(), nullable=False)])
+    three, two = tmp_path / "three.parquet", tmp_path / "two.parquet"
+    for path, values in ((three, ["a", "b", "c"]), (two, ["abcdef", "b"])):  # as many bytes
+        pq.write_table(
+            pa.table([values], schema), path, compression="none", use_dictionary=False, write_statistics=False
+        )
+    storage, footer = LocalStorage(str(tmp_path)), pq.read_metadata(three)
+    with open_base(storage, "two.parquet") as base:
+        assert sum(part.num_rows for part in base.batches(["a"])) == 2
+    with (
+        pytest.raises(CorruptTable, match=r"a row group of 3 rows holds 2.*two\.parquet"),
+        open_base(storage, "two.parquet", footer=footer) as base,
+    ):
+        list(base.batches(["a"]))
+
+
 def test_a_version_that_only_looks_like_a_digit_is_no_version() -> None:
     config = TableConfig({"hoodie.table.name": "t", "hoodie.table.version": "²"})
     with pytest.raises((Invalid, Unsupported, CorruptTable)):

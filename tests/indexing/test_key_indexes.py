@@ -445,6 +445,25 @@ def test_a_value_that_a_writer_in_flight_brings_back_is_in_a_secondary_index_bui
     assert opened(table).scan(columns=["value", "ts"]).to_arrow().to_pylist() == [{"value": "anna", "ts": 5}]
 
 
+def test_a_value_that_a_pending_compaction_brings_back_is_in_a_secondary_index_built_meanwhile(tmp_path):
+    """The base file's row outranks a late one, until the compaction has applied the delete to it."""
+    schema = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("value", pa.string())])
+    table = mainstem.create_table(
+        tmp_path / "t", schema, record_key="id", ordering="ts", buckets=1, properties={**QUICK, **RETAINED}
+    )
+    table.upsert({"id": ["k"], "ts": [19], "value": ["first"]})
+    table.compact()
+    table.delete({"id": ["k"]})
+    table.schedule_compaction()
+    table.upsert({"id": ["k"], "ts": [0], "value": ["late"]})
+    table.create_index("secondary_index", ["value"], name="by_value")
+    table.run_compaction()
+    assert table.scan(columns=["value"]).to_arrow()["value"].to_pylist() == ["late"]
+    found = opened(table).scan(columns=["id"], filter=pc.field("value") == "late")
+    assert found.to_arrow()["id"].to_pylist() == ["k"]
+    assert opened(table).validate_metadata().ok
+
+
 def test_a_partition_whose_name_is_too_long_for_the_index_is_refused_by_name_and_leaves_nothing(tmp_path):
     table = create(tmp_path / "t", True)
     table.upsert(rows(range(4), 1))

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 _INSTANT = re.compile(r"^(\d{17})(?:_(\d{17}))?\.([a-z]+)(?:\.(requested|inflight))?$")
 _LOG = re.compile(r"^\.[^._/]+_(\d{17})\.log\.\d+_[\d-]+$")
 _BASE = re.compile(r"^[\w-]+_[\d-]+_(\d{17})\.parquet$")
+_NATIVE = re.compile(r"^[\w-]+_\d+-\d+-\d+_\d{17}_\d+\.(?:log|deletes)\.parquet$")
 _ARCHIVE = re.compile(r"^manifest_(\d+)$")
 METADATA_TIMELINE = ".hoodie/metadata/.hoodie/timeline"
 _COMPLETES_AS = {
@@ -156,7 +157,8 @@ def data_files(base: Path) -> set[str]:
             depth = len(folder.split("/")) if folder else 0
             assert f"partitionDepth={depth}\n" in text, f"half-written {path}: {text!r}"
         else:
-            assert _LOG.match(name) or _BASE.match(name), f"no data file of the table: {path}"
+            known = _LOG.match(name) or _NATIVE.match(name) or _BASE.match(name)
+            assert known, f"no data file of the table: {path}"
             found.add(path)
     return found
 

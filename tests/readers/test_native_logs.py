@@ -406,6 +406,26 @@ def rename_in_commits(path: Path, old: str, new: str) -> None:
     forget()
 
 
+def test_a_file_under_the_name_or_with_the_header_of_another_kind_is_an_error(small):
+    """Java writes every column of the header; rows of nulls would win over what is there."""
+    file, deletes = newest(small), newest(small, "deletes")
+    kept = deletes.read_bytes()
+    write_native(deletes, some_rows(random.Random(4), KEYS[:2], 3, False), header(deletes))
+    resize_commits(deletes, deletes.stat().st_size)
+    with pytest.raises(CorruptTable, match=r"deletes file without the column _hoodie_record_key"):
+        mainstem.open_table(small).scan().to_arrow()
+    deletes.write_bytes(kept)
+    resize_commits(deletes, len(kept))
+    for other, text in ((deletes, header(deletes)), (deletes, header(file))):
+        size = write_native(file, pq.read_table(other), text)
+        resize_commits(file, size)
+        for columns in (None, ["id"], ["name"]):
+            words = r"without the column '\w+', which its header names"
+            with pytest.raises(CorruptTable, match=words) as caught:
+                mainstem.open_table(small).scan(columns=columns).to_arrow()
+            assert file.name in str(caught.value)
+
+
 def test_deletes_that_are_ordered_by_other_fields_than_the_table_are_refused(small):
     file = newest(small, "deletes")
     rows = pq.read_table(file)

@@ -73,6 +73,7 @@ class Births(Simulation):
     """Two or three creators, writers, a stream, readers, services, indexers and one who deletes."""
 
     scenario = "births"
+    version = 9
     busy_calls = 6000
 
     def build(self) -> None:
@@ -230,7 +231,9 @@ class Births(Simulation):
 
     def _raw(self, *, metadata: bool, buckets: int = 2) -> dict[str, str]:
         given = {"hoodie.mainstem.exclusive": "true"}
-        raw = create.new_properties(self.base, SCHEMA, ["id"], [], [], buckets, 9, given, "simulated")
+        raw = create.new_properties(
+            self.base, SCHEMA, ["id"], [], [], buckets, self.version, given, "simulated"
+        )
         return raw | create.with_metadata() if metadata else raw
 
     def _life(self, table: Table) -> Life | None:

@@ -140,8 +140,9 @@ class Compactor:
             data = bytes(self._disk.need(path).data)
             rows = {r["_hoodie_record_key"]: r for r in pq.read_table(io.BytesIO(data)).to_pylist()}
         for name in operation["deltaFilePaths"]:
-            data = bytes(self._disk.need(paths.in_partition(partition, name)).data)
-            for block in plain.blocks(data):
+            log = plain.log_file(paths.in_partition(partition, name))
+            assert log is not None
+            for block in plain.blocks_of(self._disk, log):
                 for row in block.rows:
                     old = rows.get(row["_hoodie_record_key"])
                     if old is None or row["ts"] >= old["ts"]:

@@ -46,6 +46,7 @@ class Mixed(Tables):
     scenario = "mixed"
     fenced = False
     strangers = True
+    knows_java_1_0 = True
 
     def __init__(
         self, seed: int, *, faults: Faults | None = None, log: bool = False, body: str = "disk"
@@ -73,8 +74,8 @@ class Mixed(Tables):
 
     def _create(self) -> None:
         kind = random.Random(f"kind of mixed/{self.seed}")
-        self.late = kind.random() < 0.4 and not self.mode.partial
-        self.version = 8 if self.late else 9
+        self.late = kind.random() < 0.4 and not self.mode.partial and self.knows_java_1_0
+        self.version = 8 if self.late else self.version
         # Where 1.0 writes, a table declared exclusive has no order until we see that (SAFETY.md).
         self.exclusive = self.exclusive and not self.late
         super()._create()

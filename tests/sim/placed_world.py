@@ -107,6 +107,7 @@ class PlacedClustered(PlacedServices):
     def _cluster(self, process: Process, table: Table) -> None:
         """Plan and execute at once, or leave the plan to others; in an order or not."""
         columns = self.random.choice([None, None, ["ts"], ["v", "ts"]])
+        columns = None if self.sorted else columns
         if self.random.random() < 0.3:
             table.schedule_clustering(columns)
         elif self.random.random() < 0.3:

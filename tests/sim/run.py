@@ -7,6 +7,7 @@ Every hundredth seed is run twice and must make the very same calls.
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import json
 import random
 import sys
@@ -36,6 +37,7 @@ from tests.sim.native_world import (
     NativeServices,
     NativeTasks,
 )
+from tests.sim.of_versions import variants
 from tests.sim.offsets_world import Offsets
 from tests.sim.ordinals_world import Ordinals
 from tests.sim.overwrite_world import Overwrites, RestoredOverwrites, ShownOverwrites
@@ -121,6 +123,7 @@ SCENARIOS: dict[str, type[Simulation]] = {
     "watched-long": WatchedLong,
     "watched-publishers": WatchedPublishers,
 }
+SCENARIOS |= variants(SCENARIOS)
 REPEAT_EVERY = 100
 
 
@@ -247,10 +250,10 @@ def _hunt(names: list[str], start: int, seconds: float) -> int:
     return 1 if None in seeds.values() else 0
 
 
-def _each(start: int, seconds: float, body: str) -> int:
-    """Search each scenario for some seconds; print what was found, with the line that replays it."""
+def _each(pattern: str, start: int, seconds: float, body: str) -> int:
+    """Search each scenario of such a name for some seconds; print what was found, and what replays it."""
     failed = 0
-    for scenario in SCENARIOS:
+    for scenario in fnmatch.filter(SCENARIOS, pattern):
         search, seed = Search(body=body), start
         while search.seconds < seconds and not search.failures:
             search.one(seed, scenario)
@@ -278,10 +281,13 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--canary", action="store_true", help="one seed in a hundred must fail")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at a violation")
-    parser.add_argument("--each", action="store_true", help="every scenario, each for --seconds")
+    parser.add_argument(
+        "--each", nargs="?", const="*", metavar="PATTERN",
+        help="every scenario, or those of names such as '*-v10', each for --seconds",
+    )  # fmt: skip
     given = parser.parse_args(arguments)
     if given.each:
-        return _each(given.seed, given.seconds, given.body)
+        return _each(given.each, given.seed, given.seconds, given.body)
     if given.mutants is not None:
         return _hunt(given.mutants, given.seed, given.seconds)
     search, seed = Search(given.faults_of, given.body), given.seed

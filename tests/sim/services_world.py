@@ -220,7 +220,8 @@ class Services(Tables):
         self.windows = {}
 
     def _serve(self, table: Table) -> None:
-        table.log_compact(if_due=True)
+        if not self.sorted:  # logs of an LSM tree are not compacted
+            table.log_compact(if_due=True)
         table.compact()
         for _ in range(2):
             table.clean()

@@ -64,6 +64,7 @@ class Tables(Simulation):
     modes: Sequence[str] = sorted(MODES)
     folders: Sequence[list[str]] = (["x"], ["x", "y"])
     version = 9
+    sorted = False  # whether the table is an LSM tree
     retention: Retention | None = None
 
     def build(self) -> None:

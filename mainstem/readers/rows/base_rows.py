@@ -146,11 +146,15 @@ class BaseFile:
             batches = source.iter_batches(
                 batch_size=size, row_groups=[number], columns=once, use_threads=threads
             )
+        read, told = 0, self.source.metadata.row_group(number).num_rows
         while True:
             with _reading(self.path):
                 batch = next(batches, None)
             if batch is None:
+                if read != told:  # pyarrow gives as many rows as the shortest column has
+                    raise _damaged(self.path, f"a row group of {told} rows holds {read}")
                 return
+            read += batch.num_rows
             table = pa.Table.from_batches([batch])
             for name, same in twice.items():
                 table = table.append_column(schema.field(name), table.column(same))
@@ -214,7 +218,7 @@ class BaseFile:
         return described.column(number)
 
 
-def _damaged(path: str, error: Exception) -> CorruptTable:
+def _damaged(path: str, error: Exception | str) -> CorruptTable:
     return CorruptTable(f"base file does not read as parquet ({error}); restore it from a copy", path=path)
 
 
