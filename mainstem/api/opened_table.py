@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,9 @@ from mainstem.options.placing import (
 from mainstem.options.reading import DAMAGED
 from mainstem.options.tables import (
     AUTO_UPGRADE,
+    CDC_ENABLED,
     CREATE_SCHEMA,
+    NATIVE_LOGS_FROM,
     ORDERING_FIELDS,
     ORDERING_OPTION,
     PARTIAL_UPDATES,
@@ -131,8 +134,16 @@ class OpenedTable:
             return
         from mainstem.services.version_change import change_version
 
-        change_version(self._opened_for_writing(self.config.completed_by(self.given)), version)
+        change_version(self.version_context(version), version)
         self.open_again()
+
+    def version_context(self, version: int) -> WriterContext:
+        """As ``writer_context``, for giving the table this version: also where it records change data, which
+        is written from version 10 on only. It writes no rows."""
+        config = self.config.completed_by(self.given)
+        if (config.version, version) == (NATIVE_LOGS_FROM - 1, NATIVE_LOGS_FROM):
+            config = replace(config, raw={**config.raw, CDC_ENABLED: "false"})
+        return self._opened_for_writing(config)
 
     def index_context(self) -> WriterContext:
         """As ``writer_context``, also where the table has indexes that mainstem does not maintain."""

@@ -182,7 +182,8 @@ class BaseFileWriter:
 
     def write(self, group: pa.Table) -> None:
         """Add a row group."""
-        self._notes.add(_keys(group))
+        if _keyed(group):
+            self._notes.add(_keys(group))
         group = _laid_out(group, self._schema)
         self._writer = self._writer or _opened(self._output, group, self._how, self._few)
         self._writer.write_table(group)
@@ -201,6 +202,11 @@ class BaseFileWriter:
             self._writer.give_up()
 
 
+def _keyed(rows: pa.Table) -> bool:
+    """Whether the rows have record keys; those of change data are no rows of the table."""
+    return rows.schema.get_field_index(KEY_COLUMN) >= 0
+
+
 class _Writer(Protocol):
     def write_table(self, rows: pa.Table) -> None: ...
     def close(self, notes: Mapping[str, str]) -> None: ...
@@ -210,7 +216,7 @@ def _opened(output: SinkFile, rows: pa.Table, how: BaseFileFormat, few: bool) ->
     """A Parquet writer whose settings are chosen by the first rows."""
     if few:
         return _SmallParquet(output, rows.schema, how.compression)
-    if how.compression != "gzip":
+    if how.compression != "gzip" or not _keyed(rows):
         return _OtherParquet(output, rows, how.compression)
     level, for_all = how.gzip_level or USUAL_GZIP_LEVEL, how.gzip_level is not None
     choice = column_choice(rows, _UNIQUE, level, for_all=for_all)
@@ -248,11 +254,12 @@ _SETTINGS = {"store_schema": False, "write_page_checksum": True, "version": "2.6
 
 def _as_ever(rows: pa.Table, codec: str) -> dict[str, Any]:
     """Arguments of pyarrow's writer."""
+    chosen = column_choice(rows, _UNIQUE).encodings if _keyed(rows) else {}
     return {
         **_SETTINGS,
         "compression": codec,
         "compression_level": codec_level(codec),
-        **column_choice(rows, _UNIQUE).encodings,
+        **chosen,
     }
 
 

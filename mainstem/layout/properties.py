@@ -46,6 +46,7 @@ from mainstem.options.tables import (
     BASE_FILE_FORMAT,
     BOOTSTRAP_PATH,
     CDC_ENABLED,
+    CDC_MODE,
     CREATE_SCHEMA,
     DATABASE_NAME,
     DELETE_FIELD,
@@ -128,7 +129,7 @@ DECISIVE = (
     DROP_PARTITION_COLUMNS, POPULATE_META_FIELDS,
     BASE_FILE_FORMAT, STORAGE_LAYOUT, TIMEZONE, BUCKETS, BUCKET_EXPRESSIONS, HASH_FIELD, INDEX_TYPE,
     BUCKET_ENGINE, PROVIDER, FOLDER, *PLACE_KEYS,
-    CDC_ENABLED, TIMELINE_PATH, SLASH_DATES, CONSISTENT_TIMESTAMP,
+    CDC_ENABLED, CDC_MODE, TIMELINE_PATH, SLASH_DATES, CONSISTENT_TIMESTAMP,
     KEY_ENCODING, NEW_ENCODING,
     *TIME_OPTIONS,
 )  # fmt: skip
@@ -324,6 +325,11 @@ class TableConfig:
         return is_lsm_tree(self.raw)
 
     @property
+    def change_mode(self) -> str | None:
+        """The logging mode of a table that records change data; None for others."""
+        return CDC_MODE.read(self.raw).upper() if self._flag(CDC_ENABLED) else None
+
+    @property
     def native_logs(self) -> bool:
         """Whether writers make native log files."""
         return self.version >= NATIVE_LOGS_FROM
@@ -470,6 +476,13 @@ class TableConfig:
                 f" it from version {NATIVE_LOGS_FROM} on",
                 table=table,
             )
+        if self.change_mode is not None and not self.native_logs:
+            raise Unsupported(
+                f"{CDC_ENABLED}=true in a table of version {self.version}: mainstem writes change data from"
+                f" version {NATIVE_LOGS_FROM} on. Upgrade it (Table.upgrade({NATIVE_LOGS_FROM}), mainstem"
+                " upgrade)",
+                table=table,
+            )
         needs = (
             (TABLE_TYPE, self.table_type, (MERGE_ON_READ,)),
             (INDEX_TYPE, self._get(INDEX_TYPE).upper(), ("", *INDEX_TYPE.allowed)),
@@ -481,8 +494,6 @@ class TableConfig:
              ("", "true")),
             (DROP_PARTITION_COLUMNS,
              self._get(DROP_PARTITION_COLUMNS).lower(), ("", "false")),
-            (CDC_ENABLED, self._get(CDC_ENABLED).lower(),
-             ("", "false")),
             (SCHEMA_ON_READ, self._get(SCHEMA_ON_READ).lower(),
              ("", "false")),
         )  # fmt: skip
