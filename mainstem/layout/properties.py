@@ -476,13 +476,6 @@ class TableConfig:
                 f" it from version {NATIVE_LOGS_FROM} on",
                 table=table,
             )
-        if self.change_mode is not None and not self.native_logs:
-            raise Unsupported(
-                f"{CDC_ENABLED}=true in a table of version {self.version}: mainstem writes change data from"
-                f" version {NATIVE_LOGS_FROM} on. Upgrade it (Table.upgrade({NATIVE_LOGS_FROM}), mainstem"
-                " upgrade)",
-                table=table,
-            )
         needs = (
             (TABLE_TYPE, self.table_type, (MERGE_ON_READ,)),
             (INDEX_TYPE, self._get(INDEX_TYPE).upper(), ("", *INDEX_TYPE.allowed)),
@@ -505,6 +498,13 @@ class TableConfig:
                     f" {' or '.join(repr(a) for a in allowed if a)}{way}",
                     table=table,
                 )
+        if self.change_mode is not None and not self.native_logs:
+            raise Unsupported(
+                f"{CDC_ENABLED}=true in a table of version {self.version}: mainstem writes change data from"
+                f" version {NATIVE_LOGS_FROM} on. Upgrade it (Table.upgrade({NATIVE_LOGS_FROM}), mainstem"
+                " upgrade)",
+                table=table,
+            )
         modes.partial_update_mode(self.raw)  # refuses an unknown mode
         if self.bucket_rules is not None and self.uses_rings:  # rules that cannot be followed are refused
             raise Invalid(

@@ -35,8 +35,9 @@ from mainstem.storage.protocol import Storage, Upload
 from mainstem.timeline.plans import CompactionOperation
 
 KEYS, BEFORE, BOTH = "OP_KEY_ONLY", "DATA_BEFORE", "DATA_BEFORE_AFTER"
-#: so many bytes of rows, before and after, are compared at once at least
-_PIECE_BYTES_MIN = 16 << 20
+#: rows that are compared at once take at most this fraction (1/n) of the memory: there are those before and
+#: after, and copies of both
+_ROWS_PER_MEMORY = 16
 
 
 def change_schema(schema: str, mode: str) -> str:
@@ -126,7 +127,7 @@ class ChangeFile:
             found = source.metadata
             size = sum(found.row_group(n).total_byte_size for n in range(found.num_row_groups))
             a_row = max(1, size // max(1, found.num_rows))
-        return max(1, min(max(1, keys), max(_PIECE_BYTES_MIN, self.memory_bytes // 4) // (4 * a_row)))
+        return max(1, min(keys, self.memory_bytes // _ROWS_PER_MEMORY // a_row))
 
     def _told(
         self, change: ChangeSplit, op: str, before: pa.Table | None, after: pa.Table | None
