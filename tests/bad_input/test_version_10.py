@@ -1,9 +1,9 @@
 """Goal: what needs table version 10 is refused by name before it, and what version 10 does not have in it; a
 refusal touches nothing.
 
-Method: a table of version 9 with change data that Java wrote, which is read, upgraded and not written, and one
-that is upgraded while a writer has it open; each public method and command that writes is called, and the
-table's files are compared byte by byte. The methods are counted, so that a new one is not forgotten.
+Method: a table of version 9 with change data that Java wrote, which is read and not written, and one that is
+upgraded while a writer has it open; each public method and command that writes is called, and the table's
+files are compared byte by byte. The methods are counted, so that a new one is not forgotten.
 """
 
 from __future__ import annotations
