@@ -501,8 +501,8 @@ class TableConfig:
         if self.change_mode is not None and not self.native_logs:
             raise Unsupported(
                 f"{CDC_ENABLED}=true in a table of version {self.version}: mainstem writes change data from"
-                f" version {NATIVE_LOGS_FROM} on. Upgrade it (Table.upgrade({NATIVE_LOGS_FROM}), mainstem"
-                " upgrade)",
+                f" version {NATIVE_LOGS_FROM} on. Make it with {TABLE_VERSION_OPTION}={NATIVE_LOGS_FROM}, or"
+                f" upgrade it (Table.upgrade({NATIVE_LOGS_FROM}), mainstem upgrade)",
                 table=table,
             )
         modes.partial_update_mode(self.raw)  # refuses an unknown mode

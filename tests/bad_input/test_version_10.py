@@ -20,7 +20,7 @@ from bad_input.common import edit_properties, golden, is_clear
 from mainstem.cli.main import main
 from mainstem.errors import Invalid, Unsupported
 
-WORDS = ("hoodie.table.cdc.enabled=true", "in a table of version 9", "Upgrade it")
+WORDS = ("hoodie.table.cdc.enabled=true", "in a table of version 9", "or upgrade it")
 ROWS = pa.table(
     {
         "id": pa.array([1], pa.int32()), "city": ["rome"], "name": ["x"], "price": [1.0],

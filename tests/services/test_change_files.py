@@ -1,8 +1,8 @@
 """Goal: a table of version 10 that records change data is written so that every change is told, once.
 
 Method: small histories in each logging mode. The change data file of a compaction is read as plain Parquet;
-what commits name is read from their metadata; changes are replayed and must give the snapshot. Java 1.3 judges
-the same files in `interop/test_interop_change_data.py`.
+what commits name is read from their metadata; changes are replayed and must give the snapshot. Java 1.3
+judges the same files in `interop/test_interop_change_data.py`.
 """
 
 from __future__ import annotations

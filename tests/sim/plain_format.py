@@ -320,7 +320,7 @@ def change_data(disk: Disk) -> Iterator[tuple[str, str, str | None, list[str]]]:
 
 
 def slices_before(disk: Disk) -> Iterator[tuple[str, str, list[str]]]:
-    """Of each log file of a completed write: requested time, name, and the files that its stat names beside."""
+    """Of each log file of a completed write: requested time, name, and other files that its stat names."""
     for (requested, _, action), data in sorted(completed(disk).items()):
         record = container(data) if action == "deltacommit" else {}
         for _, stats in sorted((record.get("partitionToWriteStats") or {}).items()):
