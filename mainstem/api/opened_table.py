@@ -8,7 +8,7 @@ make this process place rows differently from other writers: options, bucket cou
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from mainstem.services.progress import Progress
     from mainstem.services.runner import Result
     from mainstem.timeline.active import ActiveTimeline
+    from mainstem.timeline.commit_metadata import SliceBefore
     from mainstem.writers.context import WriterContext
     from mainstem.writers.stream_positions import Positions
 
@@ -196,6 +197,7 @@ class OpenedTable:
                 fence=fence_of(self.seams, self.identity, exclusive=config.exclusive),
                 lock_free=needs_no_lock(self.seams),
             )
+            ctx.slices_now = self._slices_now
             if index is not None:
                 self._find_keys(ctx, index)
             return ctx
@@ -206,6 +208,13 @@ class OpenedTable:
             raise Unavailable(
                 f"the table cannot be opened for writing: {error}; try again", table=self.path
             ) from error
+
+    def _slices_now(
+        self, config: TableConfig, groups: Sequence[tuple[str, str]]
+    ) -> dict[tuple[str, str], SliceBefore]:
+        from mainstem.readers.planning.slices_followed import slices_now
+
+        return slices_now(self.seams.storage, config, groups)
 
     def _find_keys(self, ctx: WriterContext, index: KeyIndex) -> None:
         """Make the transactions of a table without buckets look where their keys live."""

@@ -12,10 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mainstem.layout.slicing import query_slice
-from mainstem.readers.planning.table_state import TableState
 from mainstem.storage import paths
-from mainstem.timeline.commit_metadata import SliceBefore, WriteStat
+from mainstem.timeline.commit_metadata import WriteStat
 from mainstem.writers.context import WriterContext
 
 
@@ -24,15 +22,7 @@ def note_slices_before(ctx: WriterContext, stats: Sequence[WriteStat]) -> None:
     logs = [stat for stat in stats if paths.parse_log_name(stat.file_name) is not None]
     if ctx.config.change_mode is None or not logs:
         return
-    state = TableState.load(ctx.seams.storage, ctx.config)
-    found: dict[tuple[str, str], SliceBefore] = {}
-    for partition in sorted({stat.partition for stat in logs}):
-        wanted = {stat.file_id for stat in logs if stat.partition == partition}
-        names = [n for n in sorted(state.storage.names(partition)) if paths.file_id_of(n) in wanted]
-        for group in state.group(partition, names):
-            newest = query_slice(group, None)
-            if newest is not None:
-                before = SliceBefore(newest.base_instant, newest.base_file or "", tuple(newest.log_files))
-                found[partition, group.file_id] = before
+    assert ctx.slices_now is not None, "who opens a table for writing gives its writers a look at it"
+    found = ctx.slices_now(ctx.config, sorted({(stat.partition, stat.file_id) for stat in logs}))
     for stat in logs:
         stat.follows = found.get((stat.partition, stat.file_id))

@@ -260,6 +260,25 @@ def test_version_9_is_refused_for_new_tables(tmp_path: Path) -> None:
     assert not (tmp_path / "t").exists()
 
 
+def test_images_of_vectors_are_refused_where_a_table_is_made_and_keys_alone_are_told(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.string()), ("e", pa.list_(pa.float32(), 2))])
+
+    def with_vectors(mode: str) -> mainstem.Table:
+        return mainstem.create_table(
+            tmp_path / mode, schema, record_key="id", buckets=1, table_version=10, vectors={"e": "VECTOR(2)"},
+            properties={**QUICK, CDC: True, MODE: mode},
+        )  # fmt: skip
+
+    with pytest.raises(Unsupported, match=r"rows that hold vectors .*OP_KEY_ONLY"):
+        with_vectors("DATA_BEFORE")
+    table = with_vectors("OP_KEY_ONLY")
+    for value in (1.0, 2.0):
+        table.upsert(pa.table({"id": ["a"], "e": [[value] * 2]}, schema=schema))
+        table.compact()
+    told = table.changes(mode="cdc", images="struct").to_arrow().to_pylist()
+    assert [(c["op"], c["after"]["e"]) for c in told] == [("i", [1.0, 1.0]), ("u", [2.0, 2.0])]
+
+
 @pytest.mark.disk("a table that was unpacked there")
 @pytest.mark.parametrize("name", ["cdc_mor_op_key_only", "cdc_mor_data_before", "cdc_mor_data_before_after"])
 def test_the_change_data_of_java_stays_when_its_table_is_upgraded_and_written(
