@@ -62,6 +62,7 @@ from mainstem.options.services import LAYOUT_STRATEGY, OF_RINGS, SORT_COLUMNS
 from mainstem.options.tables import (
     ARCHIVE_FOLDER,
     AUTO_UPGRADE,
+    CDC_MODE,
     CREATE_SCHEMA,
     DATABASE_NAME,
     DELETE_FIELD,
@@ -185,6 +186,7 @@ def create_table(
     merge_rules(raw)
     _check_keys(config, local)
     _check_row_order(config, local)
+    _check_changes(config, local)
     options = {k: v for k, v in given.items()
                if k not in raw or k == FSYNC or k.startswith(families.LOCKS)}  # fmt: skip
     WriterOptions.from_properties(given)
@@ -237,6 +239,23 @@ def _check_row_order(config: TableConfig, local: str) -> None:
         for name in reversed(META_FIELDS):
             schema = schema.insert(0, pa.field(name, pa.string()))
         order.check(schema, local)
+
+
+def _check_changes(config: TableConfig, local: str) -> None:
+    """Change data holds rows as structs, in which no vector can be."""
+    from mainstem.formats.avro_schema import avro_to_arrow
+    from mainstem.services.change_files import change_schema
+
+    if config.change_mode is None:
+        return
+    try:
+        avro_to_arrow(change_schema(config.raw[CREATE_SCHEMA], config.change_mode))
+    except Unsupported as error:
+        raise Unsupported(
+            f"change data with images of rows that hold vectors ({error}): {CDC_MODE}=OP_KEY_ONLY records"
+            " their keys alone",
+            table=local,
+        ) from error
 
 
 def _check_fields(

@@ -8,7 +8,8 @@ make this process place rows differently from other writers: options, bucket cou
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,9 @@ from mainstem.options.placing import (
 from mainstem.options.reading import DAMAGED
 from mainstem.options.tables import (
     AUTO_UPGRADE,
+    CDC_ENABLED,
     CREATE_SCHEMA,
+    NATIVE_LOGS_FROM,
     ORDERING_FIELDS,
     ORDERING_OPTION,
     PARTIAL_UPDATES,
@@ -55,6 +58,7 @@ if TYPE_CHECKING:
     from mainstem.services.progress import Progress
     from mainstem.services.runner import Result
     from mainstem.timeline.active import ActiveTimeline
+    from mainstem.timeline.commit_metadata import SliceBefore
     from mainstem.writers.context import WriterContext
     from mainstem.writers.stream_positions import Positions
 
@@ -131,8 +135,16 @@ class OpenedTable:
             return
         from mainstem.services.version_change import change_version
 
-        change_version(self._opened_for_writing(self.config.completed_by(self.given)), version)
+        change_version(self.version_context(version), version)
         self.open_again()
+
+    def version_context(self, version: int) -> WriterContext:
+        """As ``writer_context``, for giving the table this version: also where it records change data, which
+        is written from version 10 on only. It writes no rows."""
+        config = self.config.completed_by(self.given)
+        if (config.version, version) == (NATIVE_LOGS_FROM - 1, NATIVE_LOGS_FROM):
+            config = replace(config, raw={**config.raw, CDC_ENABLED: "false"})
+        return self._opened_for_writing(config)
 
     def index_context(self) -> WriterContext:
         """As ``writer_context``, also where the table has indexes that mainstem does not maintain."""
@@ -185,6 +197,7 @@ class OpenedTable:
                 fence=fence_of(self.seams, self.identity, exclusive=config.exclusive),
                 lock_free=needs_no_lock(self.seams),
             )
+            ctx.slices_now = self._slices_now
             if index is not None:
                 self._find_keys(ctx, index)
             return ctx
@@ -195,6 +208,13 @@ class OpenedTable:
             raise Unavailable(
                 f"the table cannot be opened for writing: {error}; try again", table=self.path
             ) from error
+
+    def _slices_now(
+        self, config: TableConfig, groups: Sequence[tuple[str, str]]
+    ) -> dict[tuple[str, str], SliceBefore]:
+        from mainstem.readers.planning.slices_followed import slices_now
+
+        return slices_now(self.seams.storage, config, groups)
 
     def _find_keys(self, ctx: WriterContext, index: KeyIndex) -> None:
         """Make the transactions of a table without buckets look where their keys live."""

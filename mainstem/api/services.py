@@ -392,7 +392,7 @@ class Services:
                 f"the table has version {now}: {other}({version}) gives it the version {version}",
                 table=self._opened.path,
             )
-        done = change_version(self._opened.writer_context(), version, progress or silent)
+        done = change_version(self._opened.version_context(version), version, progress or silent)
         self._opened.open_again()
         return done
 

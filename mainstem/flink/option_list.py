@@ -183,8 +183,8 @@ _WRITE = (
     _idle("write.bulk_insert.sort_input", "true", _BULK),
     _fixed("changelog.enabled", "false", "false",
            "intermediate changes are not kept: a table holds the newest row of a key"),
-    _fixed("cdc.enabled", "false", "false", "change data capture files are not written",
-           CDC_ENABLED),
+    _fixed("cdc.enabled", "false", "false",
+           "tables with change data are made elsewhere (create_table, version 10)", CDC_ENABLED),
     _idle(CDC_MODE.flink, "DATA_BEFORE_AFTER", "cdc is off",
           CDC_MODE),
     _works(METADATA.flink, "false", "`true`: a table without a metadata table gets one before the job"

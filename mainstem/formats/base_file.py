@@ -184,7 +184,8 @@ class BaseFileWriter:
 
     def write(self, group: pa.Table) -> None:
         """Add a row group."""
-        self._notes.add(_keys(group))
+        if _keyed(group):
+            self._notes.add(_keys(group))
         few = self._whole and group.num_rows < _FEW_ROWS
         group = self._form.laid_out(group, coded=self._how.quick, narrowed=not few)
         self._writer = self._writer or self._opened(group)
@@ -213,7 +214,7 @@ class BaseFileWriter:
             settings = {**_SETTINGS, **quick.encodings}
             kind = _WholeParquet if self._whole else _OtherParquet
             return kind(output, rows.schema, settings, quick.laid_out)
-        if how.compression != "gzip":
+        if how.compression != "gzip" or not _keyed(rows):
             return _OtherParquet(output, rows.schema, _as_ever(rows, how.compression))
         level, for_all = how.gzip_level or USUAL_GZIP_LEVEL, how.gzip_level is not None
         choice = column_choice(rows, _UNIQUE, level, for_all=for_all)
@@ -221,6 +222,11 @@ class BaseFileWriter:
 
 
 _LaidOut = Callable[[pa.Table], pa.Table]
+
+
+def _keyed(rows: pa.Table) -> bool:
+    """Whether the rows have record keys; those of change data are no rows of the table."""
+    return rows.schema.get_field_index(KEY_COLUMN) >= 0
 
 
 class _Writer(Protocol):
@@ -273,11 +279,12 @@ _SETTINGS = {"store_schema": False, "write_page_checksum": True, "version": "2.6
 
 def _as_ever(rows: pa.Table, codec: str) -> dict[str, Any]:
     """Arguments of pyarrow's writer."""
+    chosen = column_choice(rows, _UNIQUE).encodings if _keyed(rows) else {}
     return {
         **_SETTINGS,
         "compression": codec,
         "compression_level": codec_level(codec),
-        **column_choice(rows, _UNIQUE).encodings,
+        **chosen,
     }
 
 

@@ -34,8 +34,8 @@ HEADER_KEY = "hudi.log.format.metadata"
 KEPT_KEY = "mainstem-kept-deletes"
 KEY_COLUMN = META_FIELDS[2]
 #: kinds of native log files, as their names have them
-LOG, DELETES = "log", "deletes"
-KINDS = {LOG: BlockKind.PARQUET_DATA, DELETES: BlockKind.DELETE, "cdc": BlockKind.CDC_DATA}
+LOG, DELETES, CHANGES = "log", "deletes", "cdc"
+KINDS = {LOG: BlockKind.PARQUET_DATA, DELETES: BlockKind.DELETE, CHANGES: BlockKind.CDC_DATA}
 _FORMAT_VERSION_MAX = 2  # HoodieLogFormat.CURRENT_VERSION
 # Greater headers are parsed for each file.
 _KEPT_BYTES_MAX = 64 * 1024

@@ -46,6 +46,7 @@ from mainstem.options.tables import (
     BASE_FILE_FORMAT,
     BOOTSTRAP_PATH,
     CDC_ENABLED,
+    CDC_MODE,
     CREATE_SCHEMA,
     DATABASE_NAME,
     DELETE_FIELD,
@@ -129,7 +130,7 @@ DECISIVE = (
     DROP_PARTITION_COLUMNS, POPULATE_META_FIELDS,
     BASE_FILE_FORMAT, STORAGE_LAYOUT, TIMEZONE, BUCKETS, BUCKET_EXPRESSIONS, HASH_FIELD, INDEX_TYPE,
     BUCKET_ENGINE, PROVIDER, FOLDER, *PLACE_KEYS,
-    CDC_ENABLED, TIMELINE_PATH, SLASH_DATES, CONSISTENT_TIMESTAMP,
+    CDC_ENABLED, CDC_MODE, TIMELINE_PATH, SLASH_DATES, CONSISTENT_TIMESTAMP,
     KEY_ENCODING, NEW_ENCODING,
     *TIME_OPTIONS,
 )  # fmt: skip
@@ -325,6 +326,11 @@ class TableConfig:
         return is_lsm_tree(self.raw)
 
     @property
+    def change_mode(self) -> str | None:
+        """The logging mode of a table that records change data; None for others."""
+        return CDC_MODE.read(self.raw).upper() if self._flag(CDC_ENABLED) else None
+
+    @property
     def native_logs(self) -> bool:
         """Whether writers make native log files."""
         return self.version >= NATIVE_LOGS_FROM
@@ -487,8 +493,6 @@ class TableConfig:
              ("", "true")),
             (DROP_PARTITION_COLUMNS,
              self._get(DROP_PARTITION_COLUMNS).lower(), ("", "false")),
-            (CDC_ENABLED, self._get(CDC_ENABLED).lower(),
-             ("", "false")),
             (SCHEMA_ON_READ, self._get(SCHEMA_ON_READ).lower(),
              ("", "false")),
         )  # fmt: skip
@@ -500,6 +504,13 @@ class TableConfig:
                     f" {' or '.join(repr(a) for a in allowed if a)}{way}",
                     table=table,
                 )
+        if self.change_mode is not None and not self.native_logs:
+            raise Unsupported(
+                f"{CDC_ENABLED}=true in a table of version {self.version}: mainstem writes change data from"
+                f" version {NATIVE_LOGS_FROM} on. Make it with {TABLE_VERSION_OPTION}={NATIVE_LOGS_FROM}, or"
+                f" upgrade it (Table.upgrade({NATIVE_LOGS_FROM}), mainstem upgrade)",
+                table=table,
+            )
         modes.partial_update_mode(self.raw)  # refuses an unknown mode
         if self.bucket_rules is not None and self.uses_rings:  # rules that cannot be followed are refused
             raise Invalid(

@@ -16,6 +16,7 @@ from mainstem.merge.rules import merge_rules
 from mainstem.options import families
 from mainstem.options.placing import ENCODING_VALIDATION, KEY_ENCODING, NEW_ENCODING
 from mainstem.options.tables import (
+    CDC_ENABLED,
     DELETE_FIELD,
     DELETE_MARKER,
     LEGACY_PAYLOAD,
@@ -69,7 +70,12 @@ def _to_10(config: TableConfig) -> Changes:
 
 
 def _back_to_9(config: TableConfig) -> Changes:
-    """From version 10, whose storage layout version 9 does not know."""
+    """From version 10, whose storage layout version 9 does not know, nor its files of change data."""
+    if config.change_mode is not None:
+        raise Unsupported(
+            f"the table has {CDC_ENABLED}=true, and queries of version 9 do not read the change data that"
+            " version 10 wrote: bring it back once nobody needs change data and that property is false"
+        )
     return {TABLE_VERSION: "9", STORAGE_LAYOUT: None}
 
 

@@ -32,6 +32,7 @@ from mainstem.layout.committed_files import CommittedFiles
 from mainstem.layout.properties import READABLE_VERSIONS, TableConfig, load_config
 from mainstem.layout.slicing import FileGroup, FileSlice, group_files, query_slice
 from mainstem.lsm_archive.reader import Archive
+from mainstem.merge.log_order import BlockNote, surviving
 from mainstem.metadata.index_definitions import Definitions, read_definitions
 from mainstem.metadata.metadata_partitions import (
     ALL_PARTITIONS,
@@ -50,7 +51,7 @@ from mainstem.metadata.metadata_partitions import (
 )
 from mainstem.metadata.metafile import Metafile, read_metafile
 from mainstem.metadata.records.flat_rows import SCHEMAS, decode, encode
-from mainstem.metadata.records.group_logs import open_native_hfile
+from mainstem.metadata.records.group_logs import open_native_hfile, replaced_by
 from mainstem.metadata.records.newest_values import OF_KEYS, Piece, Recoder, newest_values
 from mainstem.metadata.records.recent_rows import FileRows, RecentRows
 from mainstem.metadata.records.row_keys import V2, file_groups, hashed_texts
@@ -430,7 +431,10 @@ class MetadataTable:
         if found.base_file is not None:
             base = self._open(paths.in_partition(found.partition, found.base_file), whole=select is None)
         logs = (paths.in_partition(found.partition, name) for name in found.log_files)
-        return base, [piece for path in logs for piece in self._pieces(path, select, keep)]
+        notes = [note for path in logs for note in self._pieces(path, select, keep)]
+        if any(note.replaces for note in notes):  # of log compactions, which Java makes
+            notes = surviving(note for note in notes if all(map(self.validity.counts, note.replaces)))
+        return base, [note.block for note in notes if not isinstance(note.block, pa.Array) or len(note.block)]
 
     def _open(self, path: str, *, whole: bool) -> HFile:
         """A base file; from a store that serves ranges, only what will be looked up in it."""
@@ -444,9 +448,7 @@ class MetadataTable:
         sign = self._signs.get(path)
         return maps.view(self.folder, path) if sign is None else view_final(self.folder, path, sign)
 
-    def _pieces(
-        self, path: str, select: Select | None, keep: Keep | None
-    ) -> Sequence[Encoded | Whole | pa.Array]:
+    def _pieces(self, path: str, select: Select | None, keep: Keep | None) -> Sequence[BlockNote]:
         """The selected rows of a log file's blocks that count; the keys of DELETE blocks."""
         log = paths.parse_log_name(path.rpartition("/")[2])
         if log is None or not self.validity.counts(log.instant):
@@ -454,23 +456,24 @@ class MetadataTable:
         where = self.folder.outer(path)
         if (known := self._known(path)) is not None:
             mine = Encoded(known.keys, known.plain_values, known.schema_text, where)
-            return [mine if select is None or keep is None else mine.only(keep)]
+            return [BlockNote(log.instant, mine if select is None or keep is None else mine.only(keep))]
         if log.is_native:
             return self._native_pieces(log, path, select, keep)
-        made: list[Encoded | Whole | pa.Array] = []
+        made: list[BlockNote] = []
         for block in read_blocks(self._view(path), path=where):
             if not self.validity.counts(block.instant):
                 continue
+            piece: Encoded | Whole | pa.Array
             if block.kind == BlockKind.DELETE:
                 keys = block.deletes()["record_key"].combine_chunks()
-                if len(keys := keys if keep is None else keys.filter(keep(keys))):  # a group's first is empty
-                    made.append(keys)
-                continue
-            file = _hfile_of(block)
-            if select is None or file.is_small:
-                made.append(Whole(file, where))
+                if not len(keys):  # a group's first
+                    continue
+                piece = keys if keep is None else keys.filter(keep(keys))
             else:
-                made.append(_encoded(file, select, where))
+                file = _hfile_of(block)
+                small = select is None or file.is_small
+                piece = Whole(file, where) if small else _encoded(file, select, where)
+            made.append(BlockNote(block.instant, piece, replaces=replaced_by(block.headers)))
         return made
 
     def _known(self, path: str) -> FileRows | None:
@@ -479,20 +482,22 @@ class MetadataTable:
 
     def _native_pieces(
         self, log: paths.LogName, path: str, select: Select | None, keep: Keep | None
-    ) -> list[Encoded | Whole | pa.Array]:
+    ) -> list[BlockNote]:
         """As ``_pieces``, of a native log file: an HFile that is one block."""
         where = self.folder.outer(path)
-        file, instant = open_native_hfile(self._view(path), log, path=where)
+        file, instant, replaces = open_native_hfile(self._view(path), log, path=where)
         if not file.entry_count or not self.validity.counts(instant):  # a group's first has no rows
             return []
         if not log.is_deletes:
             small = select is None or file.is_small
-            return [Whole(file, where) if small else _encoded(file, select, where)]
+            rows = Whole(file, where) if small else _encoded(file, select, where)
+            return [BlockNote(instant, rows, replaces=replaces)]
         try:
             keys = file.rows()[0].cast(pa.string())
         except pa.ArrowInvalid as error:
             raise CorruptTable(f"deleted keys that are no text: {error}", path=where) from error
-        return [keys if keep is None else keys.filter(keep(keys))]
+        gone = keys if keep is None else keys.filter(keep(keys))
+        return [BlockNote(instant, gone, replaces=replaces)]
 
     def _secondary_version(self, partition: str) -> str | None:
         if kind_of(partition) != Kind.SECONDARY_INDEX:

@@ -160,13 +160,13 @@ DROP_PARTITION_COLUMNS = Flag(
     says="Partition columns that no file holds are read from paths; such tables are not written.",
 )  # fmt: skip
 CDC_ENABLED = Flag(
-    "hoodie.table.cdc.enabled", False, read_by="readers.changes", only=("false",),
-    why="change data capture files are not written",
-    says="Tables with change data capture are read, not written.",
+    "hoodie.table.cdc.enabled", False, table=True, read_by="readers.changes, services.change_files",
+    says="Whether the table records change data. Such tables are written from table version 10 on.",
 )  # fmt: skip
 CDC_MODE = Choice(
     "hoodie.table.cdc.supplemental.logging.mode", "DATA_BEFORE_AFTER",
-    ("DATA_BEFORE_AFTER", "DATA_BEFORE", "OP_KEY_ONLY"), read_by="readers.changes",
+    ("DATA_BEFORE_AFTER", "DATA_BEFORE", "OP_KEY_ONLY"), table=True,
+    read_by="readers.changes, services.change_files",
     flink="cdc.supplemental.logging.mode", says="What the table's change data files hold.",
 )  # fmt: skip
 SCHEMA_ON_READ = Flag(

@@ -23,6 +23,7 @@ from mainstem.publish.staging import Content
 from mainstem.readers.rows.bounded_merge import read_bounded
 from mainstem.readers.rows.sorted_merge import Unsorted, merges_sorted, read_sorted
 from mainstem.readers.rows.split import ReadSpec, Split, split_paths
+from mainstem.services.change_files import ChangeFile
 from mainstem.services.clustering_order import RowOrder
 from mainstem.services.compaction_plan import measured
 from mainstem.services.kept_deletes import DeletesSeen, KeptDeletes
@@ -66,6 +67,7 @@ class GroupTask:
     the rows, None for that of the old base file, then of the logs; ``keep_hours``: for how long deletes are
     kept beside the base file (``services.kept_deletes``), 0: they are not; ``native``: how native log files
     are written, None: the table has none. In an ``lsm_tree`` table ``order`` is that of record keys.
+    ``changes``: the logging mode of a table that records change data.
     """
 
     location: Location
@@ -81,6 +83,7 @@ class GroupTask:
     order: RowOrder | None = None
     keep_hours: int = 0
     native: NativeFiles | None = None
+    changes: str | None = None
 
     @property
     def base(self) -> str:
@@ -130,6 +133,7 @@ class GroupTask:
             again = partial(write, side_by_side=False)
             info = self._make(storage, self.file_name, identity, lambda: again)
         kept = None if seen.none else self._keep(storage, identity)
+        changes = self._tell_changes(storage, identity)
         operation = self.operation
         return CompactionStat(
             operation.partition,
@@ -144,7 +148,19 @@ class GroupTask:
             log_rows=self.log_rows,
             taken_ms=int(clock.monotonic_ms() - began),
             kept=kept,
+            changes=changes,
         )
+
+    def _tell_changes(self, storage: Storage, identity: str) -> tuple[str, int] | None:
+        """Make the file of change data; its path and size. None where the table records none."""
+        if self.changes is None or self.native is None:
+            return None
+        file = ChangeFile(
+            self.time, self.operation, self.spec, self.schema, self.file_name, self.changes, self.native.how,
+            self.memory_bytes,
+        )  # fmt: skip
+        info = self._make(storage, file.file_name, identity, lambda: partial(file.write, storage))
+        return file.target, info.size
 
     def _make(
         self,

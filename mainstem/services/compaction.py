@@ -251,7 +251,7 @@ def _begun(ctx: WriterContext, time: str, at_once: int) -> Execution:
         GroupTask(
             storage.location, time, number, operation, spec, base_schema, how,
             log_rows(state, operation.partition, operation.log_files), memory, ctx.services_sync, order,
-            keep_hours, native,
+            keep_hours, native, config.change_mode,
         )
         for number, operation in enumerate(operations)
     )  # fmt: skip
@@ -311,6 +311,9 @@ class Execution(executor.Execution[CompactionStat, Compaction]):
         elif stats is None:
             native = self.ctx.config.native_logs
             name = paths.kept_deletes_name(self.file_name(number), native=native)
+            made.append(paths.in_partition(self.operations[number].partition, name))
+        if self.ctx.config.native_logs:  # readers know of it by the commit alone
+            name = paths.change_file_name(self.file_name(number))
             made.append(paths.in_partition(self.operations[number].partition, name))
         return made
 

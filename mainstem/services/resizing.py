@@ -65,6 +65,7 @@ from mainstem.limits import MIB
 from mainstem.merge.rules import KEY_COLUMN, merge_rules
 from mainstem.metadata.commits.action import FileChanges
 from mainstem.options.placing import BUCKET_EXPRESSIONS, BUCKETS
+from mainstem.options.tables import CDC_ENABLED
 from mainstem.options.writing import LAYOUT_OPTIONS
 from mainstem.publish.publisher import Guarded, Section
 from mainstem.readers.planning.query_schema import schema_text
@@ -174,6 +175,12 @@ def _check(ctx: WriterContext, buckets: int) -> None:
     if ctx.look_for_keys is not None:
         raise Unsupported("the table has no buckets: there is nothing to resize", table=ctx.base)
     config = ctx.read_properties()
+    if config.change_mode is not None:
+        raise Unsupported(
+            f"resizing a table with {CDC_ENABLED}=true: queries of change data would take all its rows for"
+            " new ones",
+            table=ctx.base,
+        )
     if config.uses_rings:
         raise Unsupported(
             "under consistent hashing file groups are split and merged one by one, where they are too large"

@@ -253,6 +253,14 @@ def is_kept_deletes(name: str, base: BaseName) -> bool:
     return any(name == kept_deletes_name(base.name, native=native) for native in (False, True))
 
 
+def change_file_name(base: str) -> str:
+    """Name of the change data file (table version 10) that a compaction writes beside this base file."""
+    parsed = parse_base_name(base)
+    if parsed is None:
+        raise ValueError(f"{base!r} is no base file")
+    return native_log_name(parsed.file_id, parsed.instant, 1, parsed.token, "cdc")
+
+
 def is_native_log(path: str) -> bool:
     """Whether the file at this path is a native log, by its name."""
     parsed = parse_log_name(path.rpartition("/")[2])

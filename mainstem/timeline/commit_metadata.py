@@ -32,7 +32,6 @@ _STAT_LONGS = (
 _APPENDED = {
     **dict.fromkeys(_STAT_LONGS, 0),
     "logOffset": 0,
-    "baseFile": "",
     "runtimeStats": {"totalScanTime": 0, "totalCreateTime": 0, "totalUpsertTime": 0},
 }
 
@@ -60,6 +59,16 @@ OVERWRITES = frozenset(("INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE"))
 RESIZED_KEY = "mainstem.resized"
 
 
+@dataclass(frozen=True)
+class SliceBefore:
+    """A file slice that log files are added to, as their write stats name it: Java's queries of change data
+    compare with it (``HoodieCDCExtractor``). ``base_file``: "" if there is none."""
+
+    base_instant: str
+    base_file: str = ""
+    log_files: tuple[str, ...] = ()
+
+
 @dataclass
 class WriteStat:
     """One data file that a commit wrote (HoodieDeltaWriteStat of a v8+ log append)."""
@@ -77,6 +86,8 @@ class WriteStat:
     unshown: bool = False
     #: of a deletes file: the file of rows that was written with it
     beside: str = ""
+    #: where the table records change data: what the file group held when this was about to complete
+    follows: SliceBefore | None = None
 
     @property
     def path(self) -> str:
@@ -90,7 +101,8 @@ class WriteStat:
 
     def record(self) -> dict[str, Any]:
         """The Avro record as Java fills it: prevCommit is this instant, logFiles holds only this file, and
-        beside deletes the rows of the same version."""
+        beside deletes the rows of the same version. Where the table records change data, prevCommit,
+        baseFile and logFiles tell the file slice before, too."""
         return {**_APPENDED, **self._own()}
 
     def encoded(self) -> Encoded:
@@ -98,6 +110,8 @@ class WriteStat:
         return _appended()(self._own())
 
     def _own(self) -> dict[str, Any]:
+        before = self.follows or SliceBefore(self.instant)
+        beside = (self.beside,) if self.beside else ()
         return {
             "numWrites": self.writes,
             "numDeletes": self.deletes,
@@ -106,10 +120,11 @@ class WriteStat:
             "fileSizeInBytes": self.size_bytes,
             "fileId": self.file_id,
             "path": self.path,
-            "prevCommit": self.instant,
+            "prevCommit": before.base_instant,
             "partitionPath": self.partition,
             "logVersion": self.version,
-            "logFiles": [self.beside, self.file_name] if self.beside else [self.file_name],
+            "baseFile": before.base_file,
+            "logFiles": [*before.log_files, *beside, self.file_name],
         }
 
 
@@ -126,7 +141,7 @@ class CompactionStat:
     """One base file that a compaction wrote (HoodieWriteStat as Java's compaction fills it).
 
     ``log_rows`` counts rows and deleted keys of the merged log files; ``kept``: the log file of deletes that
-    it keeps beside the base file, if any.
+    it keeps beside the base file, if any; ``changes``: path and size of its file of change data, if any.
     """
 
     partition: str
@@ -141,6 +156,7 @@ class CompactionStat:
     log_rows: int
     taken_ms: int
     kept: WriteStat | None = None
+    changes: tuple[str, int] | None = None
 
     def record(self) -> dict[str, Any]:
         """The Avro record. Fields that are not counted or do not apply are null."""
@@ -166,6 +182,7 @@ class CompactionStat:
             "path": paths.in_partition(self.partition, self.file_name),
             "prevCommit": self.base_instant,
             "prevBaseFile": self.base_file,
+            **({} if self.changes is None else {"cdcStats": dict([self.changes])}),
             "partitionPath": self.partition,
             "runtimeStats": {
                 "totalScanTime": 0,

@@ -38,9 +38,12 @@ from mainstem.truetime.seams import Seams
 from mainstem.writers.stream_guard import GuardIndex
 
 if TYPE_CHECKING:
-    from mainstem.timeline.commit_metadata import WriteStat
+    from mainstem.timeline.commit_metadata import SliceBefore, WriteStat
     from mainstem.writers.placed_rows import KeyPlaces
     from mainstem.writers.write_spec import WriteSpec
+
+_Group = tuple[str, str]
+
 
 @dataclass
 class WriterContext:
@@ -87,6 +90,8 @@ class WriterContext:
     validate: Callable[[WriteSpec, Sequence[WriteStat]], None] | None = None
     #: on a table without buckets: looks where record keys live now
     look_for_keys: Callable[[], KeyPlaces] | None = None
+    #: the slices that queries read now of some file groups, (partition, file id)
+    slices_now: Callable[[TableConfig, Sequence[_Group]], dict[_Group, SliceBefore]] | None = None
     #: where a look reads many file groups: by an engine's tasks (``readers.queries.key_places.Elsewhere``)
     look_elsewhere: Callable[..., Any] | None = None
     #: the table's properties as this process read them last, and under which section

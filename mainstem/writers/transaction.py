@@ -52,6 +52,7 @@ from mainstem.lsm_archive.reader import Archive
 from mainstem.merge.rules import DELETED_COLUMN, OPERATION_COLUMN
 from mainstem.metadata.commits.action import FileChanges
 from mainstem.options import WRITER_NAME
+from mainstem.options.tables import CDC_ENABLED
 from mainstem.publish.publisher import Held, Published, Section, quietly
 from mainstem.publish.showing import Showing, can_show, note_of
 from mainstem.publish.staging import begin, delete_quietly
@@ -101,6 +102,7 @@ from mainstem.writers.rollback import (
 )
 from mainstem.writers.routed_anew import blocks_of
 from mainstem.writers.rows_in import Rows, RowStream, rows_in, without_index
+from mainstem.writers.slices_before import note_slices_before
 from mainstem.writers.stream_guard import GUARD_KEY, StreamGuard
 from mainstem.writers.stream_positions import Positions, StreamPositions
 from mainstem.writers.transaction_schema import (
@@ -266,6 +268,12 @@ class Transaction:
         ``at_once``: one ``write``, of rows in memory, and ``commit``. On a store its inflight file is then
         put beside its markers. ``anew``: how often its rows were placed anew before.
         """
+        if ctx.config.change_mode is not None and spec.operation in OVERWRITES:
+            raise Unsupported(
+                f"operation {spec.operation!r} of a table with {CDC_ENABLED}=true: what it hides would be in"
+                " no change data; delete those rows and insert the new ones",
+                table=ctx.base,
+            )
         empties = isinstance(guard, StreamPositions) and spec.operation == INSERT_OVERWRITE_TABLE
         # A stream may empty the table, as its source was, in the commit of what follows.
         if guard is not None and spec.operation in OVERWRITES and not empties:
@@ -1113,6 +1121,7 @@ class Transaction:
 
     def _publish_once(self, stats: list[WriteStat]) -> Published[Decision]:
         ctx = self._ctx
+        note_slices_before(ctx, stats)
         content = encode_commit(stats, self._extra_metadata(), self._operation)
         prepared, sink = begin(ctx.seams, self.instant, content)
         private, sinks = [prepared], [sink]

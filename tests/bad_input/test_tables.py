@@ -171,7 +171,7 @@ UNWRITABLE = {
     "change_data_capture": (
         {"hoodie__table__cdc__enabled": "true"},
         Unsupported,
-        ("cdc.enabled", "'true'"),
+        ("cdc.enabled=true", "of version 9", "or upgrade it"),
     ),
     "no_record_key": (
         {"hoodie__table__recordkey__fields": None},

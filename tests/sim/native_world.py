@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import random
 from dataclasses import replace
+from typing import Any
 
 import pyarrow.parquet as pq
 
@@ -113,3 +114,57 @@ class NativeLogs(Native, LogCompactions):
     scenario = "native-logs"
     compacts = True
     sorted = False
+
+
+class NativeChanges(NativeKept):
+    """``native-kept`` on tables that record change data, with both images."""
+
+    scenario = "native-changes"
+
+    def more_properties(self) -> dict[str, str]:
+        return {**super().more_properties(), "hoodie.table.cdc.enabled": "true"}
+
+    def _audit(self, table: Table) -> None:
+        super()._audit(table)
+        self._every_compaction_told_its_changes()
+        self._what_commits_follow_was_completed()
+
+    def _every_compaction_told_its_changes(self) -> None:
+        """The file of change data beside each base file has what differs from the one before, once."""
+        for time, path, before, told in plain.change_data(self.disk):
+            if len(told) != 1:
+                raise Violation("change data", f"the compaction {time} names {told} beside {path}")
+            old = {} if before is None else _by_key(plain.base_rows(self.disk, before))
+            new = _by_key(plain.base_rows(self.disk, path))
+            wanted = [
+                (_OPERATIONS[key in old, key in new], _bare(old.get(key)), _bare(new.get(key)))
+                for key in sorted({*old, *new})
+                if old.get(key) != new.get(key)
+            ]
+            found = [(c["op"], c["before"], c["after"]) for c in plain.base_rows(self.disk, told[0])]
+            if sorted(found, key=repr) != sorted(wanted, key=repr):
+                raise Violation("change data", f"{told[0]} has {found}; the base files differ by {wanted}")
+
+    def _what_commits_follow_was_completed(self) -> None:
+        """The slice that a log file's stat names has files of instants that had completed before it."""
+        done = {requested: completion for requested, completion, _ in plain.completed(self.disk)}
+        for requested, own, before in plain.slices_before(self.disk):
+            for name in before:
+                instant = plain.instant_of(name)
+                if done.get(instant, "9") >= done[requested] and instant != requested:
+                    raise Violation("change data", f"{own} of {requested} follows {name}, not completed")
+
+
+#: (whether there was a row, whether there is one) -> the operation
+_OPERATIONS = {(False, True): "i", (True, True): "u", (True, False): "d"}
+
+
+def _by_key(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Rows without the name of their file, which every rewrite changes."""
+    found = ({name: value for name, value in row.items() if name != "_hoodie_file_name"} for row in rows)
+    return {row["_hoodie_record_key"]: row for row in found}
+
+
+def _bare(row: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Without Hudi's columns."""
+    return row and {name: value for name, value in row.items() if not name.startswith("_hoodie_")}

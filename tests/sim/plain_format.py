@@ -10,7 +10,7 @@ import io
 import json
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,7 @@ HISTORY = f"{TIMELINE}/history"
 _PENDING = re.compile(r"^(\d{17})\.([a-z]+)\.(requested|inflight)$")
 _DONE = re.compile(r"^(\d{17})_(\d{17})\.([a-z]+)$")
 _LOG = re.compile(r"^\.([^._]+)_(\d{17})\.log\.(\d+)_(\d+-\d+-\d+)$")
-_NATIVE = re.compile(r"^([^._]+)_(\d+-\d+-\d+)_(\d{17})_(\d+)\.(log|deletes)\.(?:parquet|hfile)$")
+_NATIVE = re.compile(r"^([^._]+)_(\d+-\d+-\d+)_(\d{17})_(\d+)\.(log|deletes|cdc)\.(?:parquet|hfile)$")
 _MANIFEST = re.compile(r"^manifest_(\d+)$")
 _MAGIC = b"#HUDI#"
 
@@ -73,6 +73,8 @@ def log_file(path: str) -> LogFile | None:
         return None
     if (native := _NATIVE.match(name)) is not None:
         file_id, token, instant, version, kind = native.groups()
+        if kind == "cdc":
+            return None  # it holds no rows of the table
         return LogFile(path, partition, file_id, instant, int(version), token, kind)
     match = _LOG.match(name)
     if match is None:
@@ -302,6 +304,37 @@ def _rows_of(inode: Inode) -> list[tuple]:
 def base_rows(disk: Disk, path: str) -> list[dict[str, Any]]:
     """Rows of a base file with their five ``_hoodie_`` columns."""
     return pq.ParquetFile(pa.BufferReader(bytes(disk.need(path).data))).read().to_pylist()
+
+
+def change_data(disk: Disk) -> Iterator[tuple[str, str, str | None, list[str]]]:
+    """Of each base file that a completed compaction wrote: the compaction's requested time, the base file's
+    path, the one before it (None: there was none), and the files of change data."""
+    for (requested, _, action), data in sorted(completed(disk).items()):
+        record = container(data) if action == "commit" else {}
+        for partition, stats in sorted((record.get("partitionToWriteStats") or {}).items()):
+            for stat in stats:
+                before, told = stat["prevBaseFile"], stat["cdcStats"]
+                if record["operationType"] == "COMPACT" and log_file(stat["path"]) is None:
+                    old = None if before is None else f"{partition}/{before}" if partition else before
+                    yield requested, stat["path"], old, sorted(told or {})
+
+
+def slices_before(disk: Disk) -> Iterator[tuple[str, str, list[str]]]:
+    """Of each log file of a completed write: requested time, name, and other files that its stat names."""
+    for (requested, _, action), data in sorted(completed(disk).items()):
+        record = container(data) if action == "deltacommit" else {}
+        for _, stats in sorted((record.get("partitionToWriteStats") or {}).items()):
+            for stat in stats:
+                own = stat["path"].rpartition("/")[2]
+                named = {stat["baseFile"] or "", *(stat["logFiles"] or ())} - {"", own}
+                if log_file(own) is not None:
+                    yield requested, own, sorted(named)
+
+
+def instant_of(name: str) -> str:
+    """The instant in the name of a data file."""
+    log = log_file(name)
+    return log.instant if log is not None else name.removesuffix(".parquet").rsplit("_", 1)[-1]
 
 
 @dataclass

@@ -30,6 +30,7 @@ from tests.sim.moved_overwrite_world import MovedOverwrites
 from tests.sim.moved_world import Moved, MovedIndexed, MovedServices
 from tests.sim.native_world import (
     Native,
+    NativeChanges,
     NativeIndexed,
     NativeKept,
     NativeLogs,
@@ -77,6 +78,7 @@ SCENARIOS: dict[str, type[Simulation]] = {
     "long": Long,
     "mixed": Mixed,
     "native": Native,
+    "native-changes": NativeChanges,
     "native-indexed": NativeIndexed,
     "native-kept": NativeKept,
     "native-logs": NativeLogs,

@@ -14,8 +14,9 @@ import pytest
 
 from mainstem.merge import rules
 from mainstem.merge.rules import MergeRules
+from mainstem.readers.changes.cdc_split import compared
 from mainstem.readers.rows import sorted_merge
-from mainstem.services import log_merge
+from mainstem.services import change_files, log_merge
 from mainstem.writers import open_logs
 from tests.sim.run import simulate
 
@@ -32,7 +33,10 @@ def test_writers_of_version_10_lose_and_double_nothing(scenario: str, seed: int)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("scenario", "seed"),
-    [("native-services", 1), ("native-indexed", 2), ("native-kept", 10), ("native-logs", 1)],
+    [
+        ("native-services", 1), ("native-indexed", 2), ("native-kept", 10), ("native-logs", 1),
+        ("native-changes", 1),
+    ],
 )
 def test_services_of_version_10_lose_and_double_nothing(scenario: str, seed: int) -> None:
     result = simulate(seed, scenario)
@@ -100,6 +104,13 @@ def _deletes_are_merged_as_in_version_9(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(rules, "_by_version", wrong)
 
 
+def _deleted_rows_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(*given: Any) -> Any:
+        return (change for change in compared(*given) if change[0] != "d")
+
+    monkeypatch.setattr(change_files, "compared", wrong)
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("bug", "scenario", "first"),  # a seed that found it, tried first
@@ -108,10 +119,12 @@ def _deletes_are_merged_as_in_version_9(monkeypatch: pytest.MonkeyPatch) -> None
         (_deletes_of_a_log_compaction_are_left_out, "native-logs", 21),
         (_an_lsm_tree_is_merged_as_other_tables, "native-kept", 10),
         (_deletes_are_merged_as_in_version_9, "native-kept", 18),
+        (_deleted_rows_are_not_told, "native-changes", 1),
     ],
     ids=[
         "an lsm tree is compacted in any order", "deletes of a log compaction are left out",
         "an lsm tree is merged as other tables", "deletes are merged as in version 9",
+        "deleted rows are not told by change data",
     ],
 )
 def test_a_seeded_bug_of_services_is_found(

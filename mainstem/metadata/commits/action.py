@@ -26,7 +26,7 @@ from mainstem.metadata.index_definitions import Definitions, read_definitions
 from mainstem.metadata.metadata_partitions import COLUMN_STATS, Kind, kind_of
 from mainstem.storage import maps, paths
 from mainstem.storage.protocol import Storage
-from mainstem.timeline.commit_metadata import every_file
+from mainstem.timeline.commit_metadata import CompactionStat, every_file
 
 _TOGETHER_BYTES = 4 * MIB
 _DATA = (BlockKind.AVRO_DATA, BlockKind.PARQUET_DATA)
@@ -67,6 +67,9 @@ class FileChanges:
         added: dict[str, dict[str, int]] = {}
         for stat in every_file(stats):
             added.setdefault(stat.partition, {})[stat.file_name] = stat.size_bytes
+            if isinstance(stat, CompactionStat) and stat.changes is not None:
+                path, size = stat.changes
+                added[stat.partition][path.rpartition("/")[2]] = size
         return cls(added, new_keys=new_keys, schemas=schemas, written=written, show=show)
 
     @classmethod
@@ -75,9 +78,12 @@ class FileChanges:
         return cls({}, {p: frozenset(names) for p, names in deleted.items() if names}, new_keys=False)
 
     def files(self) -> Iterator[tuple[str, str]]:
-        """(partition, name) of the added files."""
+        """(partition, name) of the added files that rows are looked for in: not those of change data."""
         for partition, names in sorted(self.added.items()):
-            yield from ((partition, name) for name in sorted(names))
+            for name in sorted(names):
+                log = paths.parse_log_name(name)
+                if log is None or not log.is_cdc:
+                    yield partition, name
 
 
 @dataclass(frozen=True)

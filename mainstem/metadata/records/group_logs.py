@@ -5,7 +5,7 @@ Up to version 9 a log file is a file of blocks, of which ours have one; from 10 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -60,11 +60,19 @@ class GroupLogs:
         return empty_group_block(self.instant)
 
 
-def open_native_hfile(data: memoryview, name: paths.LogName, *, path: str) -> tuple[HFile, str]:
-    """A native log file of this name, and the instant of its rows or deleted keys.
+def replaced_by(headers: Mapping[int, str]) -> frozenset[str]:
+    """The instants whose blocks this one of a log compaction replaces; empty for other blocks."""
+    return frozenset(headers.get(Header.COMPACTED_BLOCK_TIMES, "").split(",")) - {""}
+
+
+def open_native_hfile(
+    data: memoryview, name: paths.LogName, *, path: str
+) -> tuple[HFile, str, frozenset[str]]:
+    """A native log file of this name, the instant of its rows or deleted keys, and the instants whose files
+    it replaces.
 
     Raises ``CorruptTable`` for damage, ``Unsupported`` for files of a newer format, of another format than
-    HFile, with change data, or of a log compaction.
+    HFile, or with change data.
     """
     if name.format != "hfile" or name.is_cdc:
         raise Unsupported(
@@ -72,6 +80,4 @@ def open_native_hfile(data: memoryview, name: paths.LogName, *, path: str) -> tu
         )
     file = open_hfile(data, path=path)
     headers = read_header(file.info.get(HEADER_KEY), path=path)
-    if Header.COMPACTED_BLOCK_TIMES in headers:
-        raise Unsupported(f"the log file {path} of a log compaction of the metadata table")
-    return file, headers.get(Header.INSTANT_TIME, name.instant)
+    return file, headers.get(Header.INSTANT_TIME, name.instant), replaced_by(headers)

@@ -32,6 +32,7 @@ INSERTED = "BASE_FILE_INSERT"  # every row of the file after is new
 DELETED = "BASE_FILE_DELETE"  # every row before is gone (also REPLACE_COMMIT)
 LOGGED = "LOG_FILE"
 REWRITTEN = "REWRITTEN"  # a base file without a change log: compared with the one before
+COMPACTED = "COMPACTED"  # two base files, of which some keys are compared
 JSON, STRUCT = "json", "struct"
 INSERT, UPDATE, DELETE = "i", "u", "d"
 
@@ -85,7 +86,12 @@ class ChangeSplit:
             for rows in _rows(storage, self.before):
                 yield self.made(DELETE, rows, None)
         else:
-            yield from _compared(storage, self)
+            keys = None
+            if self.case == LOGGED:
+                logs = Split(self.partition, self.file_id, None, self.files, keys_only(self.spec))
+                keys = pc.unique(joined_keys(log_entries(storage, logs)))
+            for change in compared(storage, self, keys):
+                yield self.made(*change)
 
     def made(self, op: str, before: pa.Table | None, after: pa.Table | None) -> pa.Table:
         """Change rows of one kind from whole rows."""
@@ -102,7 +108,7 @@ class ChangeSplit:
             return pa.nulls(count, kind)
         if self.bare:
             rows = rows.select([name for name in rows.schema.names if name not in META_FIELDS])
-        return row_texts(rows) if self.images == JSON else _as_struct(rows, kind)
+        return row_texts(rows) if self.images == JSON else as_struct(rows, kind)
 
     def assembled(self, ops: pa.Array, count: int, before: pa.Array, after: pa.Array) -> pa.Table:
         """The four columns."""
@@ -133,7 +139,8 @@ def _table(storage: Storage, split: Split | None, spec: ReadSpec, keys: pa.Array
     return pa.concat_tables([spec.read_schema.empty_table(), *parts])
 
 
-def _as_struct(rows: pa.Table, kind: pa.DataType) -> pa.Array:
+def as_struct(rows: pa.Table, kind: pa.DataType) -> pa.Array:
+    """Rows as a column of structs of this type."""
     rows = project_to(rows, pa.schema([kind.field(i) for i in range(kind.num_fields)]))
     columns = [_flat(column) for column in rows.columns]
     return pa.StructArray.from_arrays(columns, fields=[kind.field(i) for i in range(kind.num_fields)])
@@ -143,26 +150,26 @@ def _flat(column: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
-def _compared(storage: Storage, change: ChangeSplit) -> Iterator[pa.Table]:
-    """Compares the slice before with the slice after: deleted rows, then inserted, then changed."""
-    keys = None
-    if change.case == LOGGED:
-        logs = Split(change.partition, change.file_id, None, change.files, _keys_only(change.spec))
-        keys = pc.unique(joined_keys(log_entries(storage, logs)))
+def compared(
+    storage: Storage, change: ChangeSplit, keys: pa.Array | None
+) -> Iterator[tuple[str, pa.Table | None, pa.Table | None]]:
+    """Compares the slice before with the slice after: operation, rows before and rows after. Deleted rows
+    come first, then inserted, then changed ones. ``keys``: None compares all."""
     before = _table(storage, change.before, change.spec, keys)
     after = _table(storage, change.after, change.spec, keys)
     old, new = _flat(before.column(KEY_COLUMN)), _flat(after.column(KEY_COLUMN))
     gone = pc.invert(pc.is_in(old, value_set=new))
-    yield change.made(DELETE, before.filter(gone), None)
+    yield DELETE, before.filter(gone), None
     was = pc.index_in(new, value_set=old)
-    yield change.made(INSERT, None, after.filter(pc.is_null(was)))
+    yield INSERT, None, after.filter(pc.is_null(was))
     kept = after.filter(pc.is_valid(was))
     earlier = before.take(pc.drop_null(was))
     changed = pa.array(_differs(earlier, kept))
-    yield change.made(UPDATE, earlier.filter(changed), kept.filter(changed))
+    yield UPDATE, earlier.filter(changed), kept.filter(changed)
 
 
-def _keys_only(spec: ReadSpec) -> ReadSpec:
+def keys_only(spec: ReadSpec) -> ReadSpec:
+    """What reads the record keys alone."""
     return replace(spec, columns=(KEY_COLUMN,), filter=None, extra=())
 
 
@@ -223,7 +230,7 @@ def _logged_image(change: ChangeSplit, image: pa.Array, native: bool) -> pa.Arra
     if change.images == JSON:
         return pc.if_else(image.is_valid(), row_texts(rows), None)
     kind = change.image_type
-    made = _as_struct(rows, kind)
+    made = as_struct(rows, kind)
     mask = image.is_null()
     return pa.StructArray.from_arrays(
         made.flatten(), fields=[kind.field(i) for i in range(kind.num_fields)], mask=mask
