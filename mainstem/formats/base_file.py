@@ -76,9 +76,9 @@ class BaseFileFormat:
     """How base files are written; picklable.
 
     ``bloom`` None leaves the filter out. ``group_bytes``: a row group ends when its rows take this many bytes
-    in memory (Java counts encoded bytes, which are fewer). ``gzip_level`` None means 3: twice as fast as
-    Java's 6, with 2 % more bytes for random keys and up to 16 % more for texts. Keys that compression does
-    not make smaller then get a lower level. ``order``: what the footer says of the order of the rows.
+    in memory (Java counts encoded bytes, which are fewer). ``gzip_level`` None means ISA-L, or
+    zlib's 3 where it is missing: sixteen times and twice as fast as Java's 6, with about as many bytes for
+    keys and up to a fifth more for texts. ``order``: what the footer says of the order of the rows.
     ``key_range``: the footer tells the least and the greatest record key.
     """
 
