@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from mainstem.errors import Invalid
 from mainstem.formats.avro_schema import META_FIELDS, avro_to_arrow
 from mainstem.formats.bloom_filter import DYNAMIC, TYPE_CODE_KEY, BloomFilter, BloomSize, text_bytes
-from mainstem.formats.gzip_parquet import GzipParquet
+from mainstem.formats.gzip_parquet import GzipParquet, KeyChunks, Stored
 from mainstem.formats.parquet_columns import column_choice, gzip_level
 from mainstem.formats.parquet_footer import CALENDAR_NOTE, close_with_notes, with_notes
 from mainstem.formats.schema_resolution import project_to
@@ -49,6 +49,10 @@ MAX_KEY = "hoodie_max_record_key"
 ORDER_KEY = "mainstem.rows.ordered.by"
 CODECS = ("gzip", "snappy", "zstd", "lz4", "brotli", "none")
 _PIECE_BYTES = 4 * MIB
+# Smaller chunks of keys are encoded as fast as they are copied.
+_COPIED_ROWS_MIN = 4096
+# How many keys are looked for in a filter that is taken over.
+_LOOKED_FOR = 256
 # of native log files; every reader of Parquet has it
 _QUICK_CODEC = "snappy"
 # of gzip, unless an option says otherwise
@@ -156,11 +160,33 @@ def write_base_file(
     return file.rows
 
 
+@dataclass(frozen=True)
+class OlderFile:
+    """The base file that a new one replaces, of whose keys it has all.
+
+    ``file``: open; ``rows``: how many it has; ``said``: the entries of its footer.
+    """
+
+    file: pa.NativeFile
+    rows: int
+    said: Mapping[bytes, bytes]
+
+    @cached_property
+    def keys(self) -> KeyChunks:
+        """Its chunks of record keys."""
+        return KeyChunks(self.file, KEY_COLUMN)
+
+    def filter(self, size: BloomSize) -> BloomFilter | None:
+        """Its Bloom filter, if that is of this size and for as many keys as it has rows."""
+        text = self.said.get(BLOOM_KEY.encode())
+        return None if text is None else BloomFilter.resumed(text, size, self.rows)
+
+
 class BaseFileWriter:
     """A base file that grows by row groups; arguments and errors are those of ``write_base_file``.
 
     ``said``: further entries of the footer. ``few``: the file stays small, so that it is put together the
-    quickest way.
+    quickest way. ``older``: the file that it replaces.
     """
 
     def __init__(
@@ -171,22 +197,37 @@ class BaseFileWriter:
         *,
         said: Mapping[str, str] | None = None,
         few: bool = False,
+        older: OlderFile | None = None,
     ) -> None:
         self._schema = _arrow(avro_schema)
         self._how = how
         self._few = few
-        self._notes = _Notes(avro_schema, {**footer_note(self._schema), **(said or {})}, how)
+        self._older = older
+        self._notes = _Notes(avro_schema, {**footer_note(self._schema), **(said or {})}, how, older)
         self._output = SinkFile(sink)
         self._writer: _Writer | None = None
         self.rows = 0
 
-    def write(self, group: pa.Table) -> None:
-        """Add a row group."""
-        self._notes.add(_keys(group))
-        group = _laid_out(group, self._schema)
+    def write(self, group: pa.Table, known: int = 0, same: int | None = None) -> None:
+        """Add a row group. ``known``: so many of its first keys are in the older file; ``same``: its keys are
+        those of this row group of the older file, in their order."""
+        self._notes.add(_keys(group), known)
+        schema = self._schema
+        if self._how.compression == "gzip" and not self._few:
+            schema = _coded(schema, group.schema)
+        group = _laid_out(group, schema)
         self._writer = self._writer or _opened(self._output, group, self._how, self._few)
-        self._writer.write_table(group)
+        if isinstance(self._writer, GzipParquet):
+            self._writer.write_table(group, self._kept_keys(self._writer, group, same))
+        else:
+            self._writer.write_table(group)
         self.rows += group.num_rows
+
+    def _kept_keys(self, writer: GzipParquet, group: pa.Table, same: int | None) -> Stored | None:
+        if self._older is None or same is None or group.num_rows < _COPIED_ROWS_MIN:
+            return None
+        keys = self._older.keys
+        return keys.chunk(same) if writer.takes(keys) else None
 
     def close(self) -> None:
         """Write the footer, and pass all bytes on to the sink."""
@@ -312,6 +353,16 @@ def _keys(batch: pa.Table) -> pa.ChunkedArray:
     return column if column.type == pa.string() else column.cast(pa.string())
 
 
+def _coded(schema: pa.Schema, given: pa.Schema) -> pa.Schema:
+    """The schema with the texts as dictionaries that are given as such."""
+    names = set(given.names)
+    for number, kind in enumerate(schema):
+        found = given.field(kind.name).type if kind.name in names else kind.type
+        if pa.types.is_dictionary(found) and found.value_type == kind.type:
+            schema = schema.set(number, kind.with_type(found))
+    return schema
+
+
 def _laid_out(batch: pa.Table, schema: pa.Schema) -> pa.Table:
     alien = [name for name in batch.schema.names if schema.get_field_index(name) < 0]
     if alien:
@@ -326,19 +377,27 @@ def _laid_out(batch: pa.Table, schema: pa.Schema) -> pa.Table:
 class _Notes:
     """What the footer says about the rows; gathered while they are written."""
 
-    def __init__(self, avro_schema: str, vectors: dict[str, str], how: BaseFileFormat) -> None:
+    def __init__(
+        self, avro_schema: str, vectors: dict[str, str], how: BaseFileFormat, older: OlderFile | None = None
+    ) -> None:
         self._said = {SCHEMA_KEY: avro_schema, "writer.model.name": "avro", **CALENDAR_NOTE, **vectors}
         if how.order:
             self._said[ORDER_KEY] = how.order
-        self._bloom = None if how.bloom is None else BloomFilter(how.bloom)
+        resumed = None if how.bloom is None or older is None else older.filter(how.bloom)
+        self._has_known = resumed is not None
+        self._bloom = resumed or (None if how.bloom is None else BloomFilter(how.bloom))
         self._dynamic = how.bloom is not None and how.bloom.kind == DYNAMIC
         self._key_range = how.key_range
         self._ends: list[str] = []
 
-    def add(self, keys: pa.ChunkedArray) -> None:
-        """Take note of the next rows' keys."""
+    def add(self, keys: pa.ChunkedArray, known: int = 0) -> None:
+        """Take note of the next rows' keys; ``known``: so many of the first are in the older file."""
         if self._bloom is not None:
-            self._bloom.add(keys)
+            # Of a filter that somebody else may have written some keys are looked for.
+            if self._has_known and known and self._bloom.holds(_some(keys, known)):
+                self._bloom.add(keys.slice(known))
+            else:
+                self._bloom.add(keys)
         if self._key_range:
             self._ends = list(key_range(pa.array([*self._ends, *key_range(keys)], pa.string())))
 
@@ -352,6 +411,11 @@ class _Notes:
         if self._ends:
             notes[MIN_KEY], notes[MAX_KEY] = self._ends
         return notes
+
+
+def _some(keys: pa.ChunkedArray, count: int) -> pa.Array:
+    """Some of the first ``count`` keys, from all of them."""
+    return keys.take(pa.array(range(0, count, -(-count // _LOOKED_FOR)))).combine_chunks()
 
 
 def key_range(keys: pa.Array | pa.ChunkedArray) -> tuple[str, str]:

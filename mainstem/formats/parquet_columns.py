@@ -65,14 +65,14 @@ def column_choice(
     kind = rows.schema.field(unique[0])
     keys = rows.column(unique[0]).slice(0, _SAMPLE_ROWS)
     same = [name for name in rows.schema.names if rows.column(name).slice(0, _SAMPLE_ROWS).equals(keys)]
-    leaves = _leaves(rows.schema)
+    every = leaves(rows.schema)
     vectors = _vectors(rows.schema)
     plain = () if for_all or level is None else (n for n in vectors if not _shrinks(rows.column(n), level))
     after = rows.schema.names[rows.schema.get_field_index(unique[0]) + 1 :]
     return ColumnChoice(
-        tuple(path for path in leaves if path not in {*unique, *same, *vectors}),
+        tuple(path for path in every if path not in {*unique, *same, *vectors}),
         # least and greatest bytes of vectors mean nothing
-        tuple(path for path in leaves if path not in vectors) if vectors else None,
+        tuple(path for path in every if path not in vectors) if vectors else None,
         frozenset(plain),
         unique[0],
         frozenset(
@@ -86,7 +86,7 @@ def column_choice(
 def dictionary_columns(schema: pa.Schema) -> list[str] | bool:
     """``use_dictionary`` if nothing is known about the values: all columns except vectors as bytes."""
     vectors = _vectors(schema)
-    return [path for path in _leaves(schema) if path not in vectors] if vectors else True
+    return [path for path in leaves(schema) if path not in vectors] if vectors else True
 
 
 def _vectors(schema: pa.Schema) -> list[str]:
@@ -95,7 +95,7 @@ def _vectors(schema: pa.Schema) -> list[str]:
 
 
 @lru_cache(maxsize=64)
-def _leaves(schema: pa.Schema) -> list[str]:
+def leaves(schema: pa.Schema) -> list[str]:
     """Parquet's paths of all leaf columns, including nested ones."""
     import pyarrow.parquet as pq
 

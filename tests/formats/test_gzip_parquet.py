@@ -134,6 +134,27 @@ def test_the_footer_says_what_pyarrow_s_own_says() -> None:
     assert end == len(data) - 8 - footer
 
 
+def test_texts_that_come_as_dictionaries_are_told_of_as_if_they_came_as_texts() -> None:
+    rows = keyed(5000)
+    some = [None if n % 11 == 0 else f"é{n % 300}" for n in range(5000)]
+    units = [text and text.encode() for text in some]
+    for name, values in {"text": some, "bytes": units, "none": [None] * 5000}.items():
+        kind = pa.binary() if name == "bytes" else pa.string()
+        parts = [pa.array(values[:9], kind), pa.array(values[9:], kind)]
+        rows = rows.append_column(name, pa.chunked_array(parts))
+    rows = rows.append_column("long", pa.array(["x" * 5000] * 5000))
+    coded = rows
+    for name in ("text", "bytes", "none", "long"):
+        column = rows.column(name).dictionary_encode()
+        coded = coded.set_column(rows.schema.get_field_index(name), name, column)
+    data = written([coded, rows])
+    assert read(data).to_pylist() == [*rows.to_pylist(), *rows.to_pylist()]
+    for name, chunk in chunks(data).items():
+        ours, other = chunk.statistics, chunks(data, 1)[name].statistics
+        for told in ("has_min_max", "min", "max", "null_count", "num_values"):
+            assert getattr(ours, told) == getattr(other, told), (name, told)
+
+
 def test_a_column_that_repeats_the_key_is_copied_and_one_that_only_begins_so_is_not() -> None:
     alike = keyed(5000)
     other = alike.set_column(2, "id", pa.array([*alike.column("key").to_pylist()[:-1], "x"]))
