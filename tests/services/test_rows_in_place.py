@@ -1,5 +1,5 @@
-"""Goal: a compaction whose logs only update and insert keeps rows in their places, and what depends on nothing
-but keys as it is: their column chunks, and the Bloom filter. No answer changes, and whoever reads the file sees
+"""Goal: a compaction whose logs only update and insert keeps rows in their places, and what depends on keys
+alone as it is: their column chunks, and the Bloom filter. No answer changes, and whoever reads the file sees
 nothing of it.
 
 Method: a table of one file group with values of many kinds, in several row groups, is updated and compacted
