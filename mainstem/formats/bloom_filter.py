@@ -82,6 +82,43 @@ class BloomFilter:
             self._rows_max = max(1, math.ceil(size.entries_max / size.entries))
         self._bits = np.zeros((1, size.bits), np.bool_)
 
+    @classmethod
+    def resumed(cls, text: bytes, size: BloomSize, count: int) -> BloomFilter | None:
+        """The filter of a file of ``count`` rows, to which more keys are added; None if it is of another size
+        or no filter, or if it says that it holds another number of keys."""
+        made = cls(size)
+        try:
+            data = base64.b64decode(text, validate=True)
+            if _HEAD.unpack_from(data) != (_VERSION, size.hashes, _MURMUR, size.bits):
+                return None
+            rows = _stored_rows(data, size.hashes, size.bits)
+            if (len(data) == _HEAD.size + (size.bits + 7) // 8) is not (size.kind == SIMPLE):
+                return None
+            if size.kind == DYNAMIC:
+                entries, current, number = struct.unpack_from(">iii", data, _HEAD.size)
+                held = (number - 1) * entries + current
+                if (entries, held) != (size.entries, count) or number > made._rows_max:
+                    return None
+        except (struct.error, ValueError):
+            return None
+        bits = [np.unpackbits(row, count=size.bits, bitorder="little").view(np.bool_) for row in rows]
+        made._bits = np.stack(bits)
+        made._count = count
+        return made
+
+    def holds(self, keys: pa.Array) -> bool:
+        """Whether all of these keys may have been added."""
+        begins, units = text_bytes(keys)
+        lengths = np.diff(begins)
+        for length in np.unique(lengths).tolist():
+            chosen = np.flatnonzero(lengths == length)
+            places = _places(
+                units[begins[chosen][:, None] + np.arange(length)], self._size.hashes, self._size.bits
+            )
+            if not np.any([row[places].all(axis=0) for row in self._bits], axis=0).all():
+                return False
+        return True
+
     def add(self, keys: pa.Array | pa.ChunkedArray) -> None:
         """Add the keys of the next rows."""
         for chunk in keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]:

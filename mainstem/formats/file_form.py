@@ -36,22 +36,35 @@ class FileForm:
             self._choice = quick_choice(rows)
         return self._choice
 
-    def laid_out(self, rows: pa.Table, *, coded: bool = False, narrowed: bool = True) -> pa.Table:
-        """The rows as the file stores them. ``coded``: texts that come as dictionaries may stay so;
-        ``narrowed``: without the values that only other files have, which Parquet would store.
+    def laid_out(self, rows: pa.Table, *, narrowed: bool) -> pa.Table:
+        """The rows as a quick file stores them: texts that come as dictionaries may stay so. ``narrowed``:
+        without the values that only other files have, which Parquet would store.
 
-        Raises ``Invalid`` for columns that the schema lacks, or a null where it allows none.
+        Raises what ``stored`` raises.
         """
-        if not coded:
-            return self._stored(rows)
         if self._given is None or not rows.schema.equals(self._given):
             self._given, self._fitting = rows.schema, self._fits(rows.schema)
         if self._fitting is None or any(rows.column(place).null_count for place in self._required):
-            return self._stored(rows)
+            return self.stored(rows)
         columns = rows.columns
         if narrowed:
             columns = [_narrowed(c) if pa.types.is_dictionary(c.type) else c for c in columns]
         return pa.Table.from_arrays(columns, schema=self._fitting)
+
+    def stored(self, rows: pa.Table, *, coded: bool = False) -> pa.Table:
+        """The rows as any file stores them; ``coded``: texts that come as dictionaries stay so.
+
+        Raises ``Invalid`` for columns that the schema lacks, or a null where it allows none.
+        """
+        schema = _coded(self.schema, rows.schema) if coded else self.schema
+        alien = [name for name in rows.schema.names if schema.get_field_index(name) < 0]
+        if alien:
+            raise Invalid(f"the batch has columns that the table does not have: {', '.join(alien)}")
+        rows = project_to(rows, schema)
+        for column, kind in zip(rows.columns, schema, strict=True):
+            if column.null_count and not kind.nullable:
+                raise Invalid(f"column {kind.name!r} has a null, but the schema declares it as not null")
+        return stored_as_bytes(rows)
 
     def _fits(self, given: pa.Schema) -> pa.Schema | None:
         """The stored schema of rows that need no conversion, with dictionaries where they have some."""
@@ -66,16 +79,15 @@ class FileForm:
             fields.append(field.with_type(kind))
         return pa.schema(fields)
 
-    def _stored(self, batch: pa.Table) -> pa.Table:
-        schema = self.schema
-        alien = [name for name in batch.schema.names if schema.get_field_index(name) < 0]
-        if alien:
-            raise Invalid(f"the batch has columns that the table does not have: {', '.join(alien)}")
-        rows = project_to(batch, schema)
-        for column, kind in zip(rows.columns, schema, strict=True):
-            if column.null_count and not kind.nullable:
-                raise Invalid(f"column {kind.name!r} has a null, but the schema declares it as not null")
-        return stored_as_bytes(rows)
+
+def _coded(schema: pa.Schema, given: pa.Schema) -> pa.Schema:
+    """The schema with the texts as dictionaries that are given as such."""
+    names = set(given.names)
+    for number, kind in enumerate(schema):
+        found = given.field(kind.name).type if kind.name in names else kind.type
+        if pa.types.is_dictionary(found) and found.value_type == kind.type:
+            schema = schema.set(number, kind.with_type(found))
+    return schema
 
 
 def _is_text(kind: pa.DataType) -> bool:

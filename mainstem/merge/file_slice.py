@@ -139,7 +139,7 @@ def joined(
     rows = size = 0
     for table in base:
         run.append(table)
-        rows, size = rows + table.num_rows, size + _written_out(table)
+        rows, size = rows + table.num_rows, size + written_out(table)
         if rows >= _RUN_PER_KEY * log.key_count or size >= bytes_max:
             yield pa.concat_tables(run)
             run, rows, size = [], 0, 0
@@ -147,7 +147,7 @@ def joined(
         yield pa.concat_tables(run)
 
 
-def _written_out(table: pa.Table) -> int:
+def written_out(table: pa.Table) -> int:
     """Size of the rows in bytes with dictionary-encoded texts written out."""
     size = 0
     for column in table.columns:

@@ -185,7 +185,8 @@ ROW_BYTES = Whole(
 )  # fmt: skip
 GZIP_LEVEL = Whole(
     "hoodie.mainstem.parquet.gzip.level", 3, 1, 9, read_by="formats.base_file",
-    says="Java's level is 6: half as fast, and up to 16 % fewer bytes of texts.",
+    says="zlib's, if it is given; Java's is 6, with up to 16 % fewer bytes of texts than 3. Without it ISA-L"
+    " compresses, in an eighth of the time of 3, to about as many bytes.",
 )  # fmt: skip
 BLOOM = Text(
     "hoodie.parquet.bloom.filter.enabled", "true", like="true or false", read_by="formats.base_file",

@@ -11,16 +11,19 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mainstem.formats.avro_schema import META_FIELDS
-from mainstem.formats.base_file import BaseFileFormat, write_base_file
+from mainstem.formats.base_file import BaseFileFormat, BaseFileWriter, OlderFile, write_base_file
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
+from mainstem.merge.in_place import KeyTwice
 from mainstem.publish.staging import Content
-from mainstem.readers.rows.bounded_merge import read_bounded
+from mainstem.readers.rows.bounded_merge import read_bounded, read_updated
 from mainstem.readers.rows.sorted_merge import Unsorted, merges_sorted, read_sorted
 from mainstem.readers.rows.split import ReadSpec, Split, split_paths
 from mainstem.services.change_files import ChangeFile
@@ -119,9 +122,13 @@ class GroupTask:
 
         seen = DeletesSeen(self.spec)
 
-        def write(sink: Upload, side_by_side: bool = self.has_sorted_files) -> None:
-            rows = self._rows(storage, seen, side_by_side)
-            write_base_file(rows, self.schema, sink, self.how)
+        def write(
+            sink: Upload, side_by_side: bool = self.has_sorted_files, in_place: bool = self.order is None
+        ) -> None:
+            if in_place:
+                self._write_in_place(storage, seen, sink)
+            else:
+                write_base_file(self._rows(storage, seen, side_by_side), self.schema, sink, self.how)
 
         try:
             info = self._make(storage, self.file_name, identity, lambda: write)
@@ -131,6 +138,9 @@ class GroupTask:
                 " sorted now", self.base, error.path,
             )  # fmt: skip
             again = partial(write, side_by_side=False)
+            info = self._make(storage, self.file_name, identity, lambda: again)
+        except KeyTwice:
+            again = partial(write, in_place=False)
             info = self._make(storage, self.file_name, identity, lambda: again)
         kept = None if seen.none else self._keep(storage, identity)
         changes = self._tell_changes(storage, identity)
@@ -210,12 +220,40 @@ class GroupTask:
             deletes=count, size_bytes=size, blocks=blocks_made,
         )  # fmt: skip
 
-    def _rows(self, storage: Storage, seen: DeletesSeen, side_by_side: bool) -> Iterator[pa.Table]:
+    def _write_in_place(self, storage: Storage, seen: DeletesSeen, sink: Upload) -> None:
+        """Write the rows in the places that they have in the old base file, where the logs delete none: keys
+        and Bloom filter are then taken over."""
+        groups = read_updated(storage, self._split(), self.memory_bytes, self.how.group_bytes, seen.note)
+        first = next(groups, None)
+        older = None if first is None or first.older is None else first.older
+        if first is None or older is None:
+            rows = () if first is None else (one.rows for one in chain([first], groups))
+            write_base_file(map(self._named, rows), self.schema, sink, self.how)
+            return
+        about = older.source.metadata
+        replaced = OlderFile(older.file, about.num_rows, about.metadata or {})
+        file = BaseFileWriter(self.schema, sink, self.how, older=replaced)
+        try:
+            for group in chain([first], groups):
+                file.write(self._named(group.rows), group.known, group.same)
+            file.close()
+        finally:
+            file.give_up()
+
+    def _split(self) -> Split:
         operation = self.operation
         base, logs = split_paths(operation.partition, operation.base_file, operation.log_files)
-        split = Split(operation.partition, operation.file_id, base, logs, self.spec)
-        memory = self.memory_bytes
-        blocks = [log for log in logs if self.has_sorted_files and not paths.is_native_log(log)]
+        return Split(operation.partition, operation.file_id, base, logs, self.spec)
+
+    def _named(self, table: pa.Table) -> pa.Table:
+        """The rows with the name of their file, which takes no memory for each."""
+        codes = pa.array(np.zeros(table.num_rows, np.int32))
+        name = pa.DictionaryArray.from_arrays(codes, pa.array([self.file_name]))
+        return table.append_column(FILE_NAME, name)
+
+    def _rows(self, storage: Storage, seen: DeletesSeen, side_by_side: bool) -> Iterator[pa.Table]:
+        split, memory = self._split(), self.memory_bytes
+        blocks = [log for log in split.log_files if self.has_sorted_files and not paths.is_native_log(log)]
         if blocks and side_by_side:
             _log.warning(
                 "%s: %s is a log file of blocks, which Hudi's readers of such a table (lsm_tree) do not know;"
@@ -228,7 +266,7 @@ class GroupTask:
         else:
             tables = read_in_order(storage, [split], self.order, memory, seen.note)
         for table in tables:
-            yield table.append_column(FILE_NAME, pa.repeat(self.file_name, table.num_rows))
+            yield self._named(table)
 
 
 def _is_left_out(storage: Storage, timeline: ActiveTimeline, time: str, kept: KeptDeletes) -> bool:

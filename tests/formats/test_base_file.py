@@ -217,8 +217,8 @@ def test_random_keys_are_compressed_fast_unless_a_level_was_asked_for_and_other_
     spoken = pa.array([f"visit/{user:05}/2026-{month:02}-{day:02}" for user, month, day in visits])
     usual, best = BaseFileFormat(), BaseFileFormat(gzip_level=9)
     rows = _many(3000).set_column(2, "_hoodie_record_key", spoken)
-    as_usual = BaseFileFormat(gzip_level=3)
-    assert _key_bytes(rows, usual) == _key_bytes(rows, as_usual) >= _key_bytes(rows, best)
+    assert _key_bytes(rows, usual) < 1.1 * _key_bytes(rows, BaseFileFormat(gzip_level=3))
+    assert _key_bytes(rows, best) < 1.1 * _key_bytes(rows, usual)
     rows = _many(3000).set_column(2, "_hoodie_record_key", scattered)
     for how in (BaseFileFormat(gzip_level=1), best):
         assert _key_bytes(rows, usual) < _key_bytes(rows, how)

@@ -134,6 +134,27 @@ def test_the_footer_says_what_pyarrow_s_own_says() -> None:
     assert end == len(data) - 8 - footer
 
 
+def test_texts_that_come_as_dictionaries_are_told_of_as_if_they_came_as_texts() -> None:
+    rows = keyed(5000)
+    some = [None if n % 11 == 0 else f"é{n % 300}" for n in range(5000)]
+    units = [text and text.encode() for text in some]
+    for name, values in {"text": some, "bytes": units, "none": [None] * 5000}.items():
+        kind = pa.binary() if name == "bytes" else pa.string()
+        parts = [pa.array(values[:9], kind), pa.array(values[9:], kind)]
+        rows = rows.append_column(name, pa.chunked_array(parts))
+    rows = rows.append_column("long", pa.array(["x" * 5000] * 5000))
+    coded = rows
+    for name in ("text", "bytes", "none", "long"):
+        column = rows.column(name).dictionary_encode()
+        coded = coded.set_column(rows.schema.get_field_index(name), name, column)
+    data = written([coded, rows])
+    assert read(data).to_pylist() == [*rows.to_pylist(), *rows.to_pylist()]
+    for name, chunk in chunks(data).items():
+        ours, other = chunk.statistics, chunks(data, 1)[name].statistics
+        for told in ("has_min_max", "min", "max", "null_count", "num_values"):
+            assert getattr(ours, told) == getattr(other, told), (name, told)
+
+
 def test_a_column_that_repeats_the_key_is_copied_and_one_that_only_begins_so_is_not() -> None:
     alike = keyed(5000)
     other = alike.set_column(2, "id", pa.array([*alike.column("key").to_pylist()[:-1], "x"]))
@@ -156,13 +177,33 @@ def test_a_column_of_another_kind_that_has_the_keys_values_is_written_by_itself(
     assert stored(data, chunks(data)["key"]) != stored(data, chunks(data)["id"])
 
 
-def test_keys_in_which_nothing_repeats_are_smaller_than_at_the_fastest_level_and_others_as_asked() -> None:
-    rows = keyed(5000)
+@pytest.mark.parametrize("isal", [True, False])
+def test_keys_in_which_nothing_repeats_are_smaller_than_at_the_fastest_level_and_texts_about_as_asked(
+    isal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not isal:
+        monkeypatch.setattr(gzip_parquet, "isal_zlib", None)
+    random = np.random.default_rng(1)
+    words = ["bucket", "file group", "instant", "log", "of", "table", "the", "timeline", "writes", "rows"]
+    texts = pa.array([" ".join(random.choice(words, 12)) for _ in range(5000)])
+    rows = keyed(5000).append_column("text", texts)
     usual, fastest, third = written([rows]), written([rows], 1, for_all=True), written([rows], for_all=True)
-    sizes = [chunks(data)["key"].total_compressed_size for data in (usual, fastest)]
-    assert sizes[0] < 0.95 * sizes[1]
-    assert stored(usual, chunks(usual)["seqno"]) == stored(third, chunks(third)["seqno"])
+    assert read(usual).equals(rows) and read(third).equals(rows)
+
+    def size(data: bytes, column: str) -> int:
+        return int(chunks(data)[column].total_compressed_size)
+
+    assert size(usual, "key") < 0.95 * size(fastest, "key")
+    for column in ("seqno", "text"):
+        assert size(usual, column) < 1.25 * size(third, column)
     assert len(written([rows], 9, for_all=True)) < len(third)
+
+
+@pytest.mark.skipif(gzip_parquet.isal_zlib is None, reason="isal has no wheel for this machine")
+def test_a_level_that_an_option_asks_for_is_zlib_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, usual = written([keyed(5000)], for_all=True), written([keyed(5000)])
+    monkeypatch.setattr(gzip_parquet, "isal_zlib", None)
+    assert asked == written([keyed(5000)], for_all=True) and usual != written([keyed(5000)])
 
 
 def test_a_vector_that_gzip_does_not_shrink_stays_as_it_is() -> None:

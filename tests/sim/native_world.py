@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from mainstem.api.table import Table
 from mainstem.errors import MainstemError, Unsupported
 from tests.sim import plain_format as plain
 from tests.sim.checkers import is_lost

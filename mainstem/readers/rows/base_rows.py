@@ -127,11 +127,24 @@ class BaseFile:
         ``coded``: columns that may stay dictionary-encoded if the file stores them so. That is cheaper when
         rows are dropped before the strings are materialised.
         """
+        for _, table in self.numbered(names, groups, coded=coded, batch_bytes=batch_bytes):
+            yield table
+
+    def numbered(
+        self,
+        names: Sequence[str],
+        groups: Sequence[int] | None = None,
+        *,
+        coded: Sequence[str] = (),
+        batch_bytes: int = BATCH_BYTES,
+    ) -> Iterator[tuple[int, pa.Table]]:
+        """As ``batches``, each with the number of its row group."""
         groups = range(self.group_count) if groups is None else groups
         source = self._coded(groups, coded)
         for number in groups:
             # One row group at a time: pyarrow keeps what it has read of all requested row groups.
-            yield from self._group(source, number, names, batch_bytes)
+            for table in self._group(source, number, names, batch_bytes):
+                yield number, table
 
     def _group(
         self, source: pq.ParquetFile, number: int, names: Sequence[str], batch_bytes: int = BATCH_BYTES

@@ -12,7 +12,7 @@ Log files are mapped piece by piece, so that pages already read do not stay in t
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,20 +20,22 @@ import pyarrow as pa
 
 from mainstem.errors import CorruptTable
 from mainstem.formats.avro_rows import Malformed
+from mainstem.formats.base_file import in_pieces
 from mainstem.formats.log_file import BlockKind, LogBlock
 from mainstem.formats.native_log import NativeBlock
 from mainstem.formats.record_starts import framed_starts
 from mainstem.formats.schema_resolution import project_to
 from mainstem.layout.buckets import java_string_hash
 from mainstem.limits import MIB
-from mainstem.merge.file_slice import joined, merge_slice, probe
+from mainstem.merge.file_slice import joined, merge_slice, probe, written_out
 from mainstem.merge.fold import fold, positions
+from mainstem.merge.in_place import Updates
 from mainstem.merge.log_entries import DataRows, Entry, chosen, entry_keys
 from mainstem.merge.rules import KEY_COLUMN
-from mainstem.readers.rows.base_rows import open_base
+from mainstem.readers.rows.base_rows import BaseFile, open_base
 from mainstem.readers.rows.log_rows import Run, entries_of, joinable, live_blocks
 from mainstem.readers.rows.slice_query import SliceQuery
-from mainstem.readers.rows.split import base_tables
+from mainstem.readers.rows.split import base_groups, base_tables, opened_base
 from mainstem.storage import maps
 from mainstem.storage.protocol import Storage
 
@@ -47,6 +49,8 @@ _BYTES_PER_ROW_MIN = 32
 # Log blocks are decoded in pieces of this many bytes, or fewer if the memory limit is low.
 _PIECE_BYTES = 16 * MIB
 _PIECES_PER_BOUND = 32
+# How often base rows are compared with the logs' keys, row group by row group, for each base row at most.
+_PROBES_PER_ROW = 4
 _NUMBER = "\0number"
 
 
@@ -58,10 +62,101 @@ def read_bounded(
     The query must have no filter and no range of instants. ``seen`` is called for every log block before the
     first rows come. Raises what ``read_split`` raises.
     """
-    log = _Log.of(storage, split, max(1, min(_PIECE_BYTES, memory_bytes // _PIECES_PER_BOUND)), seen)
-    share = int(memory_bytes * _LOG_SHARE)
+    yield from _bounded(_log(storage, split, memory_bytes, seen), memory_bytes)
+
+
+@dataclass(frozen=True)
+class Updated:
+    """Rows of a slice whose keys its base file has, in their places, or that it lacks.
+
+    ``known``: so many of the first rows' keys are in the base file ``older``; ``same``: the rows are those of
+    this row group of it, with newer values. ``older`` is None in a slice where rows do not keep their places.
+    """
+
+    rows: pa.Table
+    older: BaseFile | None = None
+    known: int = 0
+    same: int | None = None
+
+
+def read_updated(
+    storage: Storage,
+    split: SliceQuery,
+    memory_bytes: int,
+    group_bytes: int,
+    seen: Callable[[LogBlock], None] | None = None,
+) -> Iterator[Updated]:
+    """Same rows as ``read_bounded``, as row groups of up to about ``group_bytes`` if they keep their places.
+
+    They do where the logs only update and insert. Raises ``KeyTwice`` if the base file turns out to have keys
+    twice, and what ``read_bounded`` raises.
+    """
+    log, spec = _log(storage, split, memory_bytes, seen), split.spec
+    keeps = split.base_file is not None and not spec.virtual_key and spec.ids is None and not log.partial
+    if not keeps or not log.pieces or not log.fits(int(memory_bytes * _LOG_SHARE)):
+        yield from (Updated(table) for table in _bounded(log, memory_bytes))
+        return
+    entries = [entry for piece in log.pieces for entry in log.entries(piece, split)]
+    updates = Updates.of(entries, spec.read_schema, spec.rules, spec.ordering_types)
+    with opened_base(storage, split) as base:
+        about = base.source.metadata
+        # Each row group is looked through for all keys of the logs.
+        if updates is None or updates.key_count * base.group_count > _PROBES_PER_ROW * about.num_rows:
+            some = [entry for entry in entries if _length(entry)]
+            tables = (table for _, table in base_groups(base, split, merged=bool(some)))
+            found = _onto(tables, some, split, int(memory_bytes * _LOG_SHARE))
+            yield from (Updated(table) for table in _selected(split, found))
+            return
+        del entries
+        yield from _updated(base, split, updates, group_bytes)
+
+
+def _updated(base: BaseFile, split: SliceQuery, updates: Updates, group_bytes: int) -> Iterator[Updated]:
+    """Row groups of an open base file, updated; rows that it lacks come last, in a group of theirs if the
+    last one would become too large."""
+    names = list(split.spec.columns)
+    last: Updated | None = None
+    for number, table, whole in _gathered(base, split, group_bytes):
+        if last is not None:
+            yield last
+        rows = updates.over(table).select(names)
+        last = Updated(rows, base, rows.num_rows, number if whole else None)
+    rest = updates.rest().select(names)
+    if last is not None and rest.num_rows and written_out(last.rows) + rest.nbytes <= group_bytes:
+        rows = pa.concat_tables([project_to(last.rows, rest.schema), rest])
+        last, rest = Updated(rows, base, last.known), rest.slice(0, 0)
+    if last is not None:
+        yield last
+    yield from (Updated(part, base) for part in in_pieces([rest], group_bytes))
+
+
+def _gathered(base: BaseFile, split: SliceQuery, group_bytes: int) -> Iterator[tuple[int, pa.Table, bool]]:
+    """Base rows, a row group at a time, or less of one that is too large; whether it is the whole of it."""
+    run: list[pa.Table] = []
+    size, begun = 0, False
+    at = -1
+    for number, table in base_groups(base, split, merged=True):
+        more = written_out(table)
+        if run and (number != at or size + more > group_bytes):
+            yield at, pa.concat_tables(run), number != at and not begun
+            run, size, begun = [], 0, number == at
+        at = number
+        run.append(table)
+        size += more
+    if run:
+        yield at, pa.concat_tables(run), not begun
+
+
+def _log(
+    storage: Storage, split: SliceQuery, memory_bytes: int, seen: Callable[[LogBlock], None] | None
+) -> _Log:
+    return _Log.of(storage, split, max(1, min(_PIECE_BYTES, memory_bytes // _PIECES_PER_BOUND)), seen)
+
+
+def _bounded(log: _Log, memory_bytes: int) -> Iterator[pa.Table]:
+    share, split = int(memory_bytes * _LOG_SHARE), log.split
     one_stored_row = split.spec.rules.partial is None and split.spec.rules.merger is None
-    if log.decoded_bytes + log.rows * _BYTES_PER_KEY <= share:
+    if log.fits(share):
         found = _by_class(log, share, 1)
     elif one_stored_row and not log.partial:
         found = _decided(log, share)
@@ -69,7 +164,11 @@ def read_bounded(
         # While rows are overlaid, the columns exist twice.
         needed = 2 * log.decoded_bytes + log.rows * _BYTES_PER_KEY
         found = _by_class(log, share, -(-needed // share))
-    yield from (table.select(list(split.spec.columns)) for table in found if table.num_rows)
+    yield from _selected(split, found)
+
+
+def _selected(split: SliceQuery, found: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    return (table.select(list(split.spec.columns)) for table in found if table.num_rows)
 
 
 @dataclass(frozen=True)
@@ -132,6 +231,10 @@ class _Log:
             parts += _parts(storage, _Part(path, block, 0, size), piece_bytes)
         join = split.spec.ids is None
         return cls(storage, split, list(_pieces(parts, piece_bytes, join)), rows, decoded, partial)
+
+    def fits(self, share: int) -> bool:
+        """Whether all log rows can be merged at once."""
+        return self.decoded_bytes + self.rows * _BYTES_PER_KEY <= share
 
     def entries(self, piece: Piece, split: SliceQuery) -> list[Entry]:
         """The merge entries of a piece, with the columns of ``split``."""
@@ -317,7 +420,7 @@ def _length(entry: Entry) -> int:
 
 
 def _by_class(log: _Log, share: int, classes: int) -> Iterator[pa.Table]:
-    split, spec = log.split, log.split.spec
+    split = log.split
     for number in range(classes):
         entries = [
             entry if classes == 1 else chosen(entry, _class_of(entry_keys(entry), classes) == number)
@@ -331,6 +434,13 @@ def _by_class(log: _Log, share: int, classes: int) -> Iterator[pa.Table]:
                 table.filter(pa.array(_class_of(table.column(KEY_COLUMN), classes) == number))
                 for table in base
             )
-        yield from merge_slice(
-            base, entries, spec.read_schema, spec.rules, spec.ordering_types, run_bytes=share // 4
-        )
+        yield from _onto(base, entries, split, share)
+
+
+def _onto(
+    base: Iterable[pa.Table], entries: Sequence[Entry], split: SliceQuery, share: int
+) -> Iterator[pa.Table]:
+    spec = split.spec
+    return merge_slice(
+        base, entries, spec.read_schema, spec.rules, spec.ordering_types, run_bytes=share // 4
+    )

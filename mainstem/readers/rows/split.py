@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 
 import pyarrow as pa
 
 from mainstem.merge.file_slice import merge_slice
-from mainstem.readers.rows.base_rows import BATCH_BYTES, open_base
+from mainstem.readers.rows.base_rows import BATCH_BYTES, BaseFile, open_base
 from mainstem.readers.rows.late_materialization import late_rows, suits
 from mainstem.readers.rows.log_rows import entries_of, log_entries, log_runs
 from mainstem.readers.rows.query_columns import with_keys, with_path_values, written_in
@@ -76,18 +77,33 @@ def base_tables(
     """
     if split.base_file is None:
         return
-    spec = split.spec
+    with opened_base(storage, split) as base:
+        for _, table in base_groups(base, split, merged=merged, batch_bytes=batch_bytes):
+            yield table
+
+
+def opened_base(storage: Storage, split: SliceQuery) -> AbstractContextManager[BaseFile]:
+    """Opens the slice's base file; see ``open_base``."""
+    path = str(split.base_file)
+    final = split.spec.damaged == "error"
+    return open_base(storage, path, least=split.least_bytes(path), final=final)
+
+
+def base_groups(
+    base: BaseFile, split: SliceQuery, *, merged: bool, batch_bytes: int = BATCH_BYTES
+) -> Iterator[tuple[int, pa.Table]]:
+    """As ``base_tables``, of an open file; each with the number of its row group."""
+    spec, path = split.spec, str(split.base_file)
     keyed = merged or bool(spec.virtual_key)
-    name = paths.parse_base_name(split.base_file.rsplit("/", 1)[-1])
+    name = paths.parse_base_name(path.rsplit("/", 1)[-1])
     stored = spec.stored_columns("" if name is None else name.instant)
     wanted = spec.wanted if keyed else spec.plain
-    least, final = split.least_bytes(split.base_file), split.spec.damaged == "error"
-    with open_base(storage, split.base_file, least=least, final=final) as base:
-        names = wanted if stored is None else stored.names(wanted)
-        for table in base.batches(names, coded=_carried(spec) if merged else (), batch_bytes=batch_bytes):
-            table = table if stored is None else stored.shown(table)
-            table = with_keys(table, spec, split.base_file) if keyed else table
-            yield written_in(table, spec, split.base_file)
+    names = wanted if stored is None else stored.names(wanted)
+    coded = _carried(spec) if merged else ()
+    for number, table in base.numbered(names, coded=coded, batch_bytes=batch_bytes):
+        table = table if stored is None else stored.shown(table)
+        table = with_keys(table, spec, path) if keyed else table
+        yield number, written_in(table, spec, path)
 
 
 def _carried(spec: ReadSpec) -> list[str]:
