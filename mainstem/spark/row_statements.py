@@ -492,7 +492,7 @@ class Plan:
 
         found, wanted = query.schema[value].dataType, self.schema[name].dataType
         literal = found.typeName() == "string" and found != wanted and self._fits(query, value, wanted, text)
-        return self._storing(F.col(value), found, wanted, name, literal=literal)
+        return self._storing(F.col(quoted(value)), found, wanted, name, literal=literal)
 
     def _fits(self, query: DataFrame, value: str, wanted: DataType, text: str) -> bool:
         """Whether a value is a text in the statement that is one of this type."""
