@@ -66,9 +66,11 @@ def in_driver(df: DataFrame) -> Found:
         context = session.sparkContext
     except Exception:  # Spark Connect: this process is a client, or the server's for one foreachBatch
         return Found(None, any(_CONNECT_BATCHES in name for name in _running()))
-    host = context.getConf().get("spark.driver.host", "")
-    port = context.getConf().get("spark.driver.port", "")
     get = context.getLocalProperty
+    if not get(QUERY):
+        return Found(None, _session_streams(session))
+    conf = context.getConf()  # a copy, made entry by entry
+    host, port = conf.get("spark.driver.host", ""), conf.get("spark.driver.port", "")
     ids = _ids(get, context.applicationId, host, port)
     return Found(ids, ids is not None or _session_streams(session))
 

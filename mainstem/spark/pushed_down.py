@@ -35,7 +35,11 @@ class Needs:
 
 def stand_in(spark: SparkSession, schema: StructType) -> DataFrame:
     """A frame of these columns of which the optimizer does not know that it has no rows."""
-    return spark.createDataFrame(spark.sparkContext.emptyRDD(), schema, verifySchema=False)
+    from pyspark.sql import DataFrame
+
+    session = spark._jsparkSession
+    nothing = spark.sparkContext._jsc.emptyRDD()  # of the JVM: Python's would be pickled and read back
+    return DataFrame(session.createDataFrame(nothing, session.parseDataType(schema.json())), spark)
 
 
 def needs(query: DataFrame, table: DataFrame) -> Needs:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from mainstem.readers.queries.scan_plan import ReadableSplit
 from mainstem.spark.options import ReadOptions
@@ -27,9 +28,11 @@ _SPLITS_MAX = 400
 _OF_A_TASK = 8
 
 
-def read_in_tasks(spark: SparkSession, path: str, options: Mapping[str, str]) -> DataFrame:
+def read_in_tasks(
+    spark: SparkSession, path: str, options: Mapping[str, str], among: pc.Expression | None = None
+) -> DataFrame:
     """The rows of a batch read, a task for each slot or more; those of the Python source where there are too
-    many file slices.
+    many file slices, and then whether or not they pass ``among``.
 
     As for a Python source, the planner takes the rows for as many as can be.
     """
@@ -37,6 +40,8 @@ def read_in_tasks(spark: SparkSession, path: str, options: Mapping[str, str]) ->
 
     parsed = ReadOptions.parse({**options, "path": path}, below=session_options(spark))
     plan = plan_of(parsed)
+    if among is not None:
+        plan = plan.refined(None, among)
     splits = list(plan.splits())
     if len(splits) > _SPLITS_MAX:
         return spark.read.format("mainstem").options(**options).load(path)

@@ -6,7 +6,7 @@
        evaluates the plan.
     3. One query: the table, joined with the source for MERGE; each row's clause is the first that fits; the
        values of its clause. It is analysed on a stand-in first, which tells what must be read
-       (``pushed_down``).
+       (``pushed_down``); of a MERGE the keys of a small source tell which rows (``source_looks``).
     4. Values are cast as Spark casts what INSERT stores, and each row gets an action (``row_actions``).
     5. The rows are written like any batch (``sink``), in the driver or in tasks, which check that no two rows
        of the statement meet: one instant with rows and deletes.
@@ -17,11 +17,11 @@ merges with what the statement wrote by the table's rules: docs/sql.md says whic
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from mainstem.errors import Invalid, Unsupported
@@ -31,11 +31,10 @@ from mainstem.merge.modes import FILL_UNAVAILABLE, IGNORE_DEFAULTS
 from mainstem.options.engines import MERGE_PARTIAL
 from mainstem.options.reading import AS_OF_COMPLETION
 from mainstem.spark.in_tasks import is_connect
-from mainstem.spark.index_sql import is_own
 from mainstem.spark.index_syntax import tokens
 from mainstem.spark.looked_at import Looked, newest_moment, opened
 from mainstem.spark.options import COLUMNS, FILTER, WriteOptions
-from mainstem.spark.pushed_down import items, needs, nodes, quoted, stand_in, widened
+from mainstem.spark.pushed_down import needs, quoted, stand_in, widened
 from mainstem.spark.reads_in_tasks import read_in_tasks
 from mainstem.spark.row_actions import ACTION, Action, RowActions
 from mainstem.spark.row_syntax import (
@@ -56,7 +55,9 @@ from mainstem.spark.row_syntax import (
 )
 from mainstem.spark.session_options import session_options
 from mainstem.spark.sink import write_statement
-from mainstem.spark.stored_values import Storing, is_wider_whole, texts_of
+from mainstem.spark.source_looks import Keys, is_fixed, is_sent
+from mainstem.spark.statement_parts import check_parts
+from mainstem.spark.stored_values import Storing, same_values, texts_of
 from mainstem.spark.types import spark_schema
 from mainstem.writers.outcome import Outcome
 from mainstem.writers.write_spec import DELETE_ROWS, MERGE_ROWS
@@ -67,13 +68,8 @@ if TYPE_CHECKING:
 
 _CLAUSE, _VALUE, _OLD = "_mainstem_clause", "_mainstem_value_{}", "_mainstem_old_{}"
 _IN_SOURCE = "_mainstem_in_source"
-# Nodes of plans that give the same rows however often they are evaluated, if their expressions do.
-_PLAIN = (
-    "Project", "Filter", "SubqueryAlias", "View", "Union", "LogicalRDD", "LocalRelation", "OneRowRelation",
-    "Range",
-)  # fmt: skip
-_SUBQUERIES = ("ScalarSubquery", "Exists", "ListQuery", "InSubquery")
-_NUMBERED = re.compile(r"#\d+|\(\d+\)")
+# Joins that show no row of the table without a match.
+_OF_MATCHED = ("INNER", "RIGHT OUTER")
 
 
 def run(
@@ -88,72 +84,11 @@ def run(
     Raises ``Invalid`` for what the table cannot hold and for rows that meet, ``Unsupported`` for clauses that
     there are not; nothing is written then.
     """
-    _check_parts(spark, statement)
+    check_parts(spark, statement)
     options = WriteOptions.parse(dict(properties), path=path, below=session_options(spark))
     table = opened(statement.verb, options)
     plan = Plan.of(spark, statement, Looked.at(table, newest_moment(table)), properties)
     return write_statement(plan.rows(properties, arguments), table, plan.written(options), plan.step)
-
-
-# -- what Spark found ----------------------------------------------------------------------------------
-
-
-def _check_parts(spark: SparkSession, statement: RowStatement) -> None:
-    """Raises ``Invalid`` if the parts of a statement are not those that Spark's parser found in it."""
-    parser = spark._jsparkSession.sessionState().sqlParser()
-    plan = parser.parsePlan(statement.text)
-    if plan.nodeName() == "UnresolvedWith":
-        plan = plan.children().apply(0)
-    for part, found in _found(plan, statement):
-        ours = parser.parseExpression(part) if part else None
-        if ours is None or _NUMBERED.sub("", ours.toString()) != _NUMBERED.sub("", found.toString()):
-            raise Invalid(
-                f"{statement.verb}: a part of the statement cannot be told from the next"
-                f" ({statement.place(max(0, statement.text.find(part)))}): write names that are keywords in"
-                " backquotes"
-            )
-
-
-def _found(plan: Any, statement: RowStatement) -> Iterator[tuple[str, Any]]:
-    """(a part, the expression that Spark's parser found)."""
-    if statement.verb == MERGE:
-        if plan.withSchemaEvolution():
-            raise Unsupported(
-                "MERGE WITH SCHEMA EVOLUTION: new columns come with an upsert (write_batch), or ALTER TABLE"
-                " ADD COLUMNS in Hudi"
-            )
-        yield statement.condition, plan.mergeCondition()
-        for kind, actions in (
-            (MATCHED, plan.matchedActions()),
-            (NOT_MATCHED, plan.notMatchedActions()),
-            (BY_SOURCE, plan.notMatchedBySourceActions()),
-        ):
-            clauses = [clause for clause in statement.clauses if clause.kind == kind]
-            if len(clauses) != actions.size():
-                raise Invalid("MERGE: its WHEN clauses cannot be told apart; write keywords in backquotes")
-            for number, clause in enumerate(clauses):
-                yield from _found_in(clause, actions.apply(number))
-        return
-    if statement.verb == UPDATE:
-        yield from _assigned(statement.assignments, plan.assignments())
-        if plan.condition().isDefined():
-            yield statement.condition, plan.condition().get()
-    elif statement.condition:
-        yield statement.condition, plan.condition()
-
-
-def _found_in(clause: Clause, action: Any) -> Iterator[tuple[str, Any]]:
-    if action.condition().isDefined():
-        yield clause.condition, action.condition().get()
-    if clause.assignments:
-        yield from _assigned(clause.assignments, action.assignments())
-
-
-def _assigned(ours: Sequence[Assignment], theirs: Any) -> Iterator[tuple[str, Any]]:
-    if len(ours) != theirs.size():
-        raise Invalid("the statement's assignments cannot be told apart; write keywords in backquotes")
-    for number, one in enumerate(ours):
-        yield one.value, theirs.apply(number).value()
 
 
 # -- the plan -------------------------------------------------------------------------------------------
@@ -278,19 +213,30 @@ class Plan:
 
     def rows(self, properties: Mapping[str, object], arguments: Mapping[str, Any]) -> DataFrame:
         """The rows to write, with their actions."""
-        plain = self._is_plain(arguments)
-        text, view = self._query(plain)
-        schema = spark_schema(self.table.shown)
+        if self._is_upsert() and self._names_its_source():
+            upserted = self._upserted(arguments)
+            if upserted is not None:
+                return upserted
+        schema, moment = spark_schema(self.table.shown), self.table.moment
+        fixed, keys = False, None
+        if self.statement.verb == MERGE:
+            fixed = is_fixed(self.spark, self.statement, arguments)
         guess = stand_in(self.spark, schema)
-        moment = self.table.moment
+        view = _new_view()
         with _viewed(self.spark, view, guess):
+            text = self._query(view, twice=False)
             query = self.spark.sql(text, **arguments)
-            if self._is_upsert(query):
-                return self._upserted(arguments)
+            upserted = self._upserted(arguments) if self._is_upsert() else None
+            if upserted is not None:
+                return upserted
             acted = self._acted(query)
-            if plain and not self._is_sent(acted):
-                text = self._query(False, view)[0]
-                acted = self._acted(self.spark.sql(text, **arguments))
+            if fixed and moment is not None and self._join in _OF_MATCHED:
+                schemas = schema, self.table.shown
+                keys = Keys.of(self.spark, self.statement, self._storing, schemas, arguments)
+            if fixed and keys is None and self._join == "RIGHT OUTER":
+                before = self._query(view, twice=True)
+                of_two = self._acted(self.spark.sql(before, **arguments))
+                text, acted = (before, of_two) if is_sent(self.spark, of_two) else (text, acted)
             wanted = needs(acted, guess)
         if moment is None:
             return self._shaped(text, view, guess, arguments)
@@ -300,21 +246,21 @@ class Plan:
         if wanted.filter:
             options[FILTER] = wanted.filter
         given = {str(name): str(value) for name, value in properties.items()}
-        read = read_in_tasks(self.spark, self.table.path, {**given, **options})
+        among = None if keys is None else keys.filter()
+        read = read_in_tasks(self.spark, self.table.path, {**given, **options}, among)
         return self._shaped(text, view, widened(read, schema), arguments)
 
-    def _is_upsert(self, query: DataFrame) -> bool:
+    def _is_upsert(self) -> bool:
         """Whether a MERGE does the same to a row whether or not the table has its key: UPDATE and INSERT of
         the same values for all columns, matched by the whole key. Then nothing of the table is read.
         """
         kinds = [(clause.kind, clause.action, clause.condition) for clause, _ in self.clauses]
         if sorted(kinds) != [(MATCHED, UPDATE, ""), (NOT_MATCHED, INSERT, "")]:
             return False
-        if self.table.rules.partial == IGNORE_DEFAULTS or self._may_collide(query):
+        if self.table.rules.partial == IGNORE_DEFAULTS or self._may_miss():
             return False
-        equal = self._equalities() or {}
         floats = any(self.schema[name].dataType.typeName() in ("float", "double") for name in self.key)
-        if floats or not set(self.key) <= set(equal):
+        if floats or not set(self.key) <= set(self._equalities or {}):
             return False  # 0.0 equals -0.0 and is another key
         given = {
             clause.kind: {name: self._normal(one.text) for name, one in values.items()}
@@ -324,17 +270,34 @@ class Plan:
         updated = {**{name: inserted.get(name, "") for name in self.key}, **updated}
         return set(inserted) == set(self.schema.names) and updated == inserted
 
-    def _upserted(self, arguments: Mapping[str, Any]) -> DataFrame:
-        """The rows of a MERGE that ``_is_upsert``."""
+    def _names_its_source(self) -> bool:
+        """Whether each value of an upsert is a column of the source, and said to be: then it means the same
+        where there is nothing but the source, and need not be looked at beside the table."""
+        name = self.statement.source_name
+        if not name or self._alike(name, self.statement.qualifier):
+            return False
+        texts = [given.text for _, _, given in self._values()]
+        for pair in equal_sides(self.statement.condition) or ():
+            texts += [side for side in pair if not self._alike(_first(side), self.statement.qualifier)]
+        return all(len(name_parts(text)) == 2 and self._alike(_first(text), name) for text in texts)
+
+    def _upserted(self, arguments: Mapping[str, Any]) -> DataFrame | None:
+        """The rows of a MERGE that ``_is_upsert``; None if a key is stored as another value than ON compares:
+        1.5 is not 1."""
         from pyspark.sql import functions as F
 
         ((_, given),) = [one for one in self.clauses if one[0].kind == NOT_MATCHED]
-        alone = replace(self, clauses=[(Clause(NOT_MATCHED, INSERT), given)])
-        values = [f"({one.text}\n) AS {_VALUE.format(n)}" for n, (_, _, one) in enumerate(alone._values())]
-        selected = ", ".join([f"0 AS {_CLAUSE}", *values])
+        values = [f"({given[name].text}\n) AS {quoted(name)}" for name in self.schema.names]
+        selected = ", ".join([*values, f"{int(Action.UPDATE)} AS {ACTION}"])
         text = f"{self.statement.head}SELECT {selected} FROM {self.statement.source}"
-        found = alone._acted(self.spark.sql(text, **arguments))
-        return found.withColumn(ACTION, F.lit(int(Action.UPDATE)))
+        found = self.spark.sql(text, **arguments)
+        kinds = {field.name: field.dataType for field in found.schema}
+        if not all(same_values(kinds[name], self.schema[name].dataType) for name in self.key):
+            return None
+        if all(kinds[name] == self.schema[name].dataType for name in self.schema.names):
+            return found
+        stored = [self._stored(found, name, name, given[name].text).alias(name) for name in self.schema.names]
+        return found.select(*stored, F.col(ACTION))
 
     @contextmanager
     def rows_by_words(
@@ -342,7 +305,8 @@ class Plan:
     ) -> Iterator[DataFrame]:
         """``rows`` on Spark Connect, where no plan is seen: a column is read if the statement names it. They
         can be evaluated as long as the block lasts."""
-        text, view = self._query(False)
+        view = _new_view()
+        text = self._query(view, twice=False)
         schema = spark_schema(self.table.shown)
         read = self.spark.createDataFrame([], schema)
         if self.table.moment is not None:
@@ -355,62 +319,25 @@ class Plan:
             read = self.spark.read.format("mainstem").options(**given, **options).load(self.table.path)
         with _viewed(self.spark, view, widened(read, schema)):
             query = self.spark.sql(text, **arguments)
-            yield self._upserted(arguments) if self._is_upsert(query) else self._acted(query)
+            upserted = self._upserted(arguments) if self._is_upsert() else None
+            yield self._acted(query) if upserted is None else upserted
 
     def _shaped(self, text: str, view: str, frame: DataFrame, arguments: Mapping[str, Any]) -> DataFrame:
         with _viewed(self.spark, view, frame):
             return self._acted(self.spark.sql(text, **arguments))
 
-    def _is_plain(self, arguments: Mapping[str, Any]) -> bool:
-        """Whether the source of a MERGE gives the same rows in two looks: a selection without chance, from
-        what does not change meanwhile. A row that only the second look shows would be taken for a new one.
+    @property
+    def _join(self) -> str:
+        """How a MERGE joins the table with its source."""
+        kinds = {clause.kind for clause, _ in self.clauses}
+        if NOT_MATCHED not in kinds and BY_SOURCE in kinds:
+            return "LEFT OUTER"
+        return "INNER" if kinds == {MATCHED} else "RIGHT OUTER" if BY_SOURCE not in kinds else "FULL OUTER"
 
-        Then rows of the table that nothing matches can be left out where they are read, rather than shuffled
-        and sorted, if the source is small.
-        """
-        from pyspark.errors import PySparkException
-
-        if self.statement.verb != MERGE:
-            return False
-        parser = self.spark._jsparkSession.sessionState().sqlParser()
-        if _has_subquery(parser.parseExpression(self.statement.condition)):
-            return False
-        text, looks = f"{self.statement.head}SELECT * FROM {self.statement.source}", []
-        try:
-            for _ in range(2):
-                plan = self.spark.sql(text, **arguments)._jdf.queryExecution().analyzed()
-                looks.append([self._seen_of(node) for node, _ in nodes(plan)])
-        except PySparkException:
-            return False  # LATERAL and its like; the whole query says what is wrong
-        return None not in looks[0] and looks[0] == looks[1] and bool(plan.deterministic())
-
-    def _seen_of(self, node: Any) -> object:
-        """What a node of a source's plan reads, the same as long as that is; None where that may change."""
-        if is_own(node):
-            return node.options().get(AS_OF_COMPLETION)
-        if node.nodeName() != "LogicalRelation":
-            return node.nodeName() if node.nodeName() in _PLAIN else None
-        relation = node.relation()
-        if relation.getClass().getSimpleName() != "HadoopFsRelation":
-            return None  # another system, which is asked twice
-        files = relation.location()
-        if files.getClass().getSimpleName() != "InMemoryFileIndex":
-            return None  # it lists again
-        return self.spark._jvm.java.lang.System.identityHashCode(files)
-
-    def _is_sent(self, query: DataFrame) -> bool:
-        """Whether Spark sends what it needs of the source to every task, to leave rows out."""
-        bound = self.spark._jsparkSession.sessionState().conf().autoBroadcastJoinThreshold()
-        return any(
-            node.nodeName() == "Join" and node.joinType().toString() == "LeftSemi"
-            and node.right().stats().sizeInBytes() <= bound
-            for node, _ in nodes(query._jdf.queryExecution().optimizedPlan())
-        )  # fmt: skip
-
-    def _query(self, twice: bool, view: str = "") -> tuple[str, str]:
-        """The query's text, and the name of the view that stands for the table in it. ``twice``: a MERGE
-        looks at its source before it joins it, too."""
-        statement, view = self.statement, view or f"mainstem_target_{uuid.uuid4().hex}"
+    def _query(self, view: str, *, twice: bool) -> str:
+        """The query's text. ``view`` stands for the table in it; ``twice``: a MERGE looks at its source
+        before it joins it, too."""
+        statement = self.statement
         qualifier = quoted(statement.qualifier)
         target = f"{quoted(view)} AS {qualifier}"
         old = [f"{qualifier}.{quoted(name)} AS {_OLD.format(i)}" for i, name in enumerate(self.schema.names)]
@@ -419,7 +346,7 @@ class Plan:
             values = [f"({given.text}\n) AS {name}" for _, given, name in named]
             where = f" WHERE (\n{statement.condition}\n)" if statement.condition else ""
             selected = ", ".join(["0 AS " + _CLAUSE, *values, *old])
-            return f"{statement.head}SELECT {selected} FROM {target}{where}", view
+            return f"{statement.head}SELECT {selected} FROM {target}{where}"
         here = f"{qualifier}.{quoted(self.key[0])} IS NOT NULL"
         source, there = statement.source, "true"
         kinds = {clause.kind for clause, _ in self.clauses}
@@ -428,9 +355,6 @@ class Plan:
             alias = quoted(name) if name else "_mainstem_source"
             source = f"(SELECT *, true AS {_IN_SOURCE} FROM {statement.source}\n) AS {alias}"
             there = f"({_IN_SOURCE} IS NOT NULL)"
-        join = "INNER" if kinds == {MATCHED} else "RIGHT OUTER" if BY_SOURCE not in kinds else "FULL OUTER"
-        if NOT_MATCHED not in kinds and BY_SOURCE in kinds:
-            join = "LEFT OUTER"
         by_kind = {
             MATCHED: f"{here} AND {there}", NOT_MATCHED: f"NOT ({here})", BY_SOURCE: f"NOT {there}",
         }  # fmt: skip
@@ -449,10 +373,10 @@ class Plan:
         ]
         selected = ",\n".join([f"CASE {' '.join(cases)} END AS {_CLAUSE}", *values, *old])
         on = f"ON (\n{statement.condition}\n)"
-        if twice and join == "RIGHT OUTER":
+        if twice:
             target = f"(SELECT {qualifier}.* FROM {target} LEFT SEMI JOIN {source}\n{on}\n) AS {qualifier}"
-        joined = f"{target} {join} JOIN {source}\n{on}"
-        return f"{statement.head}SELECT {selected}\nFROM {joined}", view
+        joined = f"{target} {self._join} JOIN {source}\n{on}"
+        return f"{statement.head}SELECT {selected}\nFROM {joined}"
 
     def _values(self) -> list[tuple[int, str, _Given]]:
         """(number of the clause, column, value) of every assignment."""
@@ -568,7 +492,7 @@ class Plan:
 
         found, wanted = query.schema[value].dataType, self.schema[name].dataType
         literal = found.typeName() == "string" and found != wanted and self._fits(query, value, wanted, text)
-        return self._storing(F.col(value), found, wanted, name, literal=literal)
+        return self._storing(F.col(quoted(value)), found, wanted, name, literal=literal)
 
     def _fits(self, query: DataFrame, value: str, wanted: DataType, text: str) -> bool:
         """Whether a value is a text in the statement that is one of this type."""
@@ -598,12 +522,16 @@ class Plan:
         for n, (number, name, _) in enumerate(self._values()):
             if name not in self.key or self.clauses[number][0].action != INSERT:
                 continue
-            if not _same_values(query.schema[_VALUE.format(n)].dataType, self.schema[name].dataType):
+            if not same_values(query.schema[_VALUE.format(n)].dataType, self.schema[name].dataType):
                 return True  # 1.5 is not 1, and stored as it
+        return self._may_miss()
+
+    def _may_miss(self) -> bool:
+        """``_may_collide`` where all values are stored as they are."""
         inserts = [given for clause, given in self.clauses if clause.action == INSERT]
         if not inserts or not self.table.config.record_key:
             return False
-        equal = self._equalities()
+        equal = self._equalities
         if equal is None or not set(self.table.config.record_key) <= set(equal):
             return True
         for given in inserts:
@@ -613,6 +541,7 @@ class Plan:
                     return True
         return False
 
+    @cached_property
     def _equalities(self) -> dict[str, str] | None:
         """Key column -> what it equals, if ON is nothing else."""
         sides = equal_sides(self.statement.condition)
@@ -655,14 +584,14 @@ class Plan:
         return joined.select(*kept, action.alias(ACTION))
 
 
-def _same_values(found: DataType, wanted: DataType) -> bool:
-    """Whether values of two types are equal if and only if they are once stored."""
-    return found == wanted or is_wider_whole(found, wanted)
+def _first(text: str) -> str:
+    """The first part of a name."""
+    return next(iter(name_parts(text)), "")
 
 
-def _has_subquery(expression: Any) -> bool:
-    here = expression.nodeName() in _SUBQUERIES
-    return here or any(_has_subquery(child) for child in items(expression.children()))
+def _new_view() -> str:
+    """The name of a view that stands for the table."""
+    return f"mainstem_target_{uuid.uuid4().hex}"
 
 
 @contextmanager

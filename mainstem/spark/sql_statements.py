@@ -40,7 +40,6 @@ from mainstem.spark.row_syntax import parts_of, without_marks
 from mainstem.spark.session_options import location_in, session_options
 from mainstem.spark.table_functions import FUNCTIONS
 from mainstem.spark.told_first import tell_first
-from mainstem.spark.types import local_frame
 from mainstem.spark.vector_sql import calls_in, searched
 from mainstem.writers.outcome import ALREADY_COMMITTED, Outcome
 
@@ -275,9 +274,7 @@ def _formatted(spark: SparkSession, statement: str, arguments: Mapping[str, Any]
 
 
 def _told(spark: SparkSession, outcome: Outcome) -> DataFrame:
-    if outcome.status == ALREADY_COMMITTED:
-        return local_frame(spark, [(0, outcome.instant)], _ANSWER)
-    return local_frame(spark, [(outcome.rows, outcome.instant)], _ANSWER)
-
-
-_ANSWER = "num_affected_rows bigint, instant string"
+    """As a query without a table: a frame of given rows takes Spark's driver ten times as long."""
+    rows = 0 if outcome.status == ALREADY_COMMITTED else outcome.rows
+    instant = f"'{outcome.instant}'" if outcome.instant else "NULL"
+    return spark.sql(f"SELECT {rows}L AS num_affected_rows, CAST({instant} AS STRING) AS instant")

@@ -89,6 +89,11 @@ def is_wider_whole(found: DataType, wanted: DataType) -> bool:
     return one in _WHOLE and other in _WHOLE and _WHOLE.index(one) <= _WHOLE.index(other)
 
 
+def same_values(found: DataType, wanted: DataType) -> bool:
+    """Whether values of two types are equal if and only if they are once stored."""
+    return found == wanted or is_wider_whole(found, wanted)
+
+
 def texts_of(query: DataFrame, name: str) -> list[str] | None:
     """The texts that stand in a statement for a column of its query, as ``'1000'`` does in
     ``USING (SELECT '1000' AS ts)``; None if its values come from elsewhere, too.
