@@ -45,7 +45,8 @@ Placed = tuple[np.ndarray, list[str], np.ndarray, int]
 """For each row the number of its partition; the partitions; for each row its bucket; more than any bucket"""
 
 
-# Of so few rows, the size is taken to be that of as many rows of their batch.
+# Of so few rows, the size is taken to be that of as many rows of their batch; their files have no
+# dictionaries.
 _FEW_ROWS = 2000
 
 
@@ -265,6 +266,8 @@ class BucketEncoder:
             table = self.with_meta(slab.places, file_ids, bounds, rows, keys)
             schema = self._schema_of(table)
             native = self.spec.native_logs
+            if native and rows.num_rows < _FEW_ROWS * len(slab.places):
+                table = _without_dictionaries(table)  # which small files do not have
             if native or self.spec.block_format == "avro":
                 written = [
                     WrittenRows(table, low, high - low, schema, self.spec.partial_blocks)
@@ -378,6 +381,14 @@ class BucketEncoder:
         ]
         fields = [pa.field(name, column.type) for name, column in zip(META_FIELDS, meta, strict=True)]
         return pa.table([*meta, *rows.columns], schema=pa.schema([*fields, *rows.schema]))
+
+
+def _without_dictionaries(rows: pa.Table) -> pa.Table:
+    for place, column in enumerate(rows.columns):
+        if pa.types.is_dictionary(column.type):
+            texts = column.cast(column.type.value_type)
+            rows = rows.set_column(place, rows.schema.names[place], texts)
+    return rows
 
 
 def buckets_of(
