@@ -64,7 +64,7 @@ class FileForm:
         for column, kind in zip(rows.columns, schema, strict=True):
             if column.null_count and not kind.nullable:
                 raise Invalid(f"column {kind.name!r} has a null, but the schema declares it as not null")
-        return stored_as_bytes(rows)
+        return _without_unused(stored_as_bytes(rows)) if coded else stored_as_bytes(rows)
 
     def _fits(self, given: pa.Schema) -> pa.Schema | None:
         """The stored schema of rows that need no conversion, with dictionaries where they have some."""
@@ -88,6 +88,31 @@ def _coded(schema: pa.Schema, given: pa.Schema) -> pa.Schema:
         if pa.types.is_dictionary(found) and found.value_type == kind.type:
             schema = schema.set(number, kind.with_type(found))
     return schema
+
+
+def _without_unused(rows: pa.Table) -> pa.Table:
+    """The rows, whose dictionaries lose the texts that no row has: they would be stored, and widen ranges."""
+    columns = [
+        pa.chunked_array([_of_used(chunk) for chunk in column.chunks], column.type)
+        if pa.types.is_dictionary(column.type)
+        else column
+        for column in rows.columns
+    ]
+    return pa.Table.from_arrays(columns, schema=rows.schema)
+
+
+def _of_used(chunk: pa.DictionaryArray) -> pa.DictionaryArray:
+    codes, texts = chunk.indices, chunk.dictionary
+    numbers = codes.drop_null().to_numpy()
+    used = np.zeros(len(texts), bool)
+    used[numbers] = True
+    if used.all():
+        return chunk
+    place = np.cumsum(used, dtype=np.int32) - 1
+    numbers = codes.fill_null(0).to_numpy() if codes.null_count else numbers
+    mask = codes.is_null().to_numpy(zero_copy_only=False) if codes.null_count else None
+    moved = pa.array(np.maximum(place[numbers], 0), codes.type, mask=mask)
+    return pa.DictionaryArray.from_arrays(moved, texts.filter(pa.array(used)))
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -121,18 +121,4 @@ def _replaced(base: pa.ChunkedArray, newer: pa.ChunkedArray, where: pa.Array) ->
         return both
     texts = both.chunk(0).dictionary
     codes = pa.chunked_array([chunk.indices for chunk in both.chunks]).take(where).combine_chunks()
-    return pa.chunked_array([_without_unused(codes, texts)])
-
-
-def _without_unused(codes: pa.Array, texts: pa.Array) -> pa.DictionaryArray:
-    """A dictionary array without the texts that no row has any more."""
-    numbers = codes.fill_null(0).to_numpy() if codes.null_count else codes.to_numpy()
-    used = np.zeros(len(texts), bool)
-    used[numbers] = True
-    if used.all():
-        return pa.DictionaryArray.from_arrays(codes, texts)
-    place = np.cumsum(used, dtype=np.int32) - 1
-    mask = codes.is_null().to_numpy(zero_copy_only=False) if codes.null_count else None
-    return pa.DictionaryArray.from_arrays(
-        pa.array(np.maximum(place[numbers], 0), mask=mask), texts.filter(pa.array(used))
-    )
+    return pa.chunked_array([pa.DictionaryArray.from_arrays(codes, texts)])

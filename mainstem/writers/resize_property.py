@@ -39,7 +39,9 @@ def announce(ctx: WriterContext, resize: Resize, may: Callable[[Guarded], None])
                 )
             if there is not None and ctx.buckets_now(config, section.timeline) != resize.before:
                 raise Invalid(
-                    f"the resize {there} is completed; nothing was changed, resize again", table=ctx.base
+                    f"another process resized the table meanwhile: {there} is completed; nothing was changed,"
+                    " resize again",
+                    table=ctx.base,
                 )
             found = with_resize(config.resizes, resize.before, resize)
             return {RESIZES: resizes_text(found)}

@@ -36,7 +36,7 @@ SCHEMA = pa.schema(
     ]
 )  # fmt: skip
 SORT_COLUMNS, STRATEGY = "hoodie.clustering.plan.strategy.sort.columns", "hoodie.layout.optimize.strategy"
-SMALL_GROUPS = {"hoodie.parquet.block.size": 32 * 1024}
+SMALL_GROUPS = {"hoodie.parquet.block.size": 22 * 1024}
 #: more than two rows groups each, and too few bytes to sort them at once
 LITTLE_MEMORY = {"hoodie.memory.compaction.max.size": 1 << 20}
 COUNT = 12_000

@@ -262,7 +262,11 @@ class Ledger:
             and self.stands(commit.requested, until)
             and (
                 commit.operation.endswith("TABLE")
-                or any(group_of(p)[0] == partition for p in commit.paths if p.endswith(".parquet"))
+                or any(
+                    group_of(path)[0] == partition
+                    for path in commit.paths
+                    if path.endswith(".parquet") and plain.log_file(path) is None
+                )
             )
         ]
 
