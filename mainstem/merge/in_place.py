@@ -126,13 +126,14 @@ def _replaced(base: pa.ChunkedArray, newer: pa.ChunkedArray, where: pa.Array) ->
 
 def _without_unused(codes: pa.Array, texts: pa.Array) -> pa.DictionaryArray:
     """A dictionary array without the texts that no row has any more."""
-    numbers = codes.fill_null(0).to_numpy() if codes.null_count else codes.to_numpy()
+    numbers, mask = np.asarray(codes.fill_null(0)), None
     used = np.zeros(len(texts), bool)
-    used[numbers] = True
+    if codes.null_count:  # perhaps all: then there may be no texts
+        mask = codes.is_null().to_numpy(zero_copy_only=False)
+        used[numbers[~mask]] = True
+    else:
+        used[numbers] = True
     if used.all():
         return pa.DictionaryArray.from_arrays(codes, texts)
-    place = np.cumsum(used, dtype=np.int32) - 1
-    mask = codes.is_null().to_numpy(zero_copy_only=False) if codes.null_count else None
-    return pa.DictionaryArray.from_arrays(
-        pa.array(np.maximum(place[numbers], 0), mask=mask), texts.filter(pa.array(used))
-    )
+    place = np.maximum(np.cumsum(used, dtype=np.int32) - 1, 0)
+    return pa.DictionaryArray.from_arrays(pa.array(place[numbers], mask=mask), texts.filter(pa.array(used)))

@@ -161,6 +161,32 @@ def test_texts_that_no_row_has_any_more_leave_the_dictionaries(tmp_path: Path) -
     assert len(File(table).chunk(0, "name")) < 1.3 * first
 
 
+def test_texts_that_are_null_throughout_stay_so_and_others_become_it(tmp_path: Path) -> None:
+    table = make(tmp_path / "t")
+    texts = ["city", "name"]
+
+    def nothing(ts: int, numbers: np.ndarray) -> pa.Table:
+        some = rows(numbers, ts)
+        for name in texts:
+            at = some.schema.get_field_index(name)
+            some = some.set_column(at, name, pa.nulls(len(numbers), pa.string()))
+        return some
+
+    for numbers in (np.arange(COUNT), np.arange(100), np.arange(COUNT - 50, COUNT + 50)):
+        table.upsert(nothing(20, numbers))
+        expected = answers(table)
+        table.compact()
+        assert answers(table) == expected
+        after = File(table)
+        assert all(after.rows.column(name).null_count == len(after.keys) for name in texts)
+        after.check_statistics()
+    table.upsert(rows(np.arange(5), 30))
+    expected = answers(table)
+    table.compact()
+    assert answers(table) == expected and File(table).rows.column("city").null_count >= COUNT
+    File(table).check_statistics()
+
+
 @pytest.mark.parametrize(
     "properties",
     [
