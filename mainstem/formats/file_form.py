@@ -52,7 +52,8 @@ class FileForm:
         return pa.Table.from_arrays(columns, schema=self._fitting)
 
     def stored(self, rows: pa.Table, *, coded: bool = False) -> pa.Table:
-        """The rows as any file stores them; ``coded``: texts that come as dictionaries stay so.
+        """The rows as any file stores them; ``coded``: texts that come as dictionaries stay so, without those
+        that no row has: they would be stored, and count as least and greatest.
 
         Raises ``Invalid`` for columns that the schema lacks, or a null where it allows none.
         """
@@ -64,6 +65,9 @@ class FileForm:
         for column, kind in zip(rows.columns, schema, strict=True):
             if column.null_count and not kind.nullable:
                 raise Invalid(f"column {kind.name!r} has a null, but the schema declares it as not null")
+        if coded:
+            columns = [_used(c) if pa.types.is_dictionary(c.type) else c for c in rows.columns]
+            rows = pa.Table.from_arrays(columns, schema=schema)
         return stored_as_bytes(rows)
 
     def _fits(self, given: pa.Schema) -> pa.Schema | None:
@@ -94,6 +98,10 @@ def _is_text(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_binary(kind)
 
 
+def _used(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pa.chunked_array(map(_without_unused, column.chunks), column.type)
+
+
 def _narrowed(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if all(len(chunk.dictionary) == 1 for chunk in column.chunks):
         return column
@@ -106,3 +114,20 @@ def _of_these(chunk: pa.Array) -> pa.Array:
     if chunk.null_count or not len(numbers) or (numbers != first).any():
         return chunk.cast(chunk.type.value_type).dictionary_encode()
     return pa.DictionaryArray.from_arrays(np.zeros(len(numbers), np.int32), chunk.dictionary.slice(first, 1))
+
+
+def _without_unused(chunk: pa.DictionaryArray) -> pa.DictionaryArray:
+    """The same without the texts that no row has."""
+    codes, texts = chunk.indices, chunk.dictionary
+    numbers, mask = np.asarray(codes.fill_null(0)), None
+    used = np.zeros(len(texts), bool)
+    if codes.null_count:  # perhaps all: then there may be no texts
+        mask = codes.is_null().to_numpy(zero_copy_only=False)
+        used[numbers[~mask]] = True
+    else:
+        used[numbers] = True
+    if used.all():
+        return chunk
+    place = np.maximum(np.cumsum(used, dtype=np.int32) - 1, 0)
+    kept = pa.array(place[numbers], codes.type, mask=mask)
+    return pa.DictionaryArray.from_arrays(kept, texts.filter(pa.array(used)))

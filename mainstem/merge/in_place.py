@@ -121,19 +121,5 @@ def _replaced(base: pa.ChunkedArray, newer: pa.ChunkedArray, where: pa.Array) ->
         return both
     texts = both.chunk(0).dictionary
     codes = pa.chunked_array([chunk.indices for chunk in both.chunks]).take(where).combine_chunks()
-    return pa.chunked_array([_without_unused(codes, texts)])
-
-
-def _without_unused(codes: pa.Array, texts: pa.Array) -> pa.DictionaryArray:
-    """A dictionary array without the texts that no row has any more."""
-    numbers, mask = np.asarray(codes.fill_null(0)), None
-    used = np.zeros(len(texts), bool)
-    if codes.null_count:  # perhaps all: then there may be no texts
-        mask = codes.is_null().to_numpy(zero_copy_only=False)
-        used[numbers[~mask]] = True
-    else:
-        used[numbers] = True
-    if used.all():
-        return pa.DictionaryArray.from_arrays(codes, texts)
-    place = np.maximum(np.cumsum(used, dtype=np.int32) - 1, 0)
-    return pa.DictionaryArray.from_arrays(pa.array(place[numbers], mask=mask), texts.filter(pa.array(used)))
+    # Texts that no row has any more are left out where the rows are written.
+    return pa.chunked_array([pa.DictionaryArray.from_arrays(codes, texts)])
