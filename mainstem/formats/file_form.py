@@ -52,7 +52,8 @@ class FileForm:
         return pa.Table.from_arrays(columns, schema=self._fitting)
 
     def stored(self, rows: pa.Table, *, coded: bool = False) -> pa.Table:
-        """The rows as any file stores them; ``coded``: texts that come as dictionaries stay so.
+        """The rows as any file stores them; ``coded``: texts that come as dictionaries stay so, without those
+        that no row has: they would be stored, and count as least and greatest.
 
         Raises ``Invalid`` for columns that the schema lacks, or a null where it allows none.
         """
@@ -64,7 +65,10 @@ class FileForm:
         for column, kind in zip(rows.columns, schema, strict=True):
             if column.null_count and not kind.nullable:
                 raise Invalid(f"column {kind.name!r} has a null, but the schema declares it as not null")
-        return _without_unused(stored_as_bytes(rows)) if coded else stored_as_bytes(rows)
+        if coded:
+            columns = [_used(c) if pa.types.is_dictionary(c.type) else c for c in rows.columns]
+            rows = pa.Table.from_arrays(columns, schema=schema)
+        return stored_as_bytes(rows)
 
     def _fits(self, given: pa.Schema) -> pa.Schema | None:
         """The stored schema of rows that need no conversion, with dictionaries where they have some."""
@@ -90,33 +94,12 @@ def _coded(schema: pa.Schema, given: pa.Schema) -> pa.Schema:
     return schema
 
 
-def _without_unused(rows: pa.Table) -> pa.Table:
-    """The rows, whose dictionaries lose the texts that no row has: they would be stored, and widen ranges."""
-    columns = [
-        pa.chunked_array([_of_used(chunk) for chunk in column.chunks], column.type)
-        if pa.types.is_dictionary(column.type)
-        else column
-        for column in rows.columns
-    ]
-    return pa.Table.from_arrays(columns, schema=rows.schema)
-
-
-def _of_used(chunk: pa.DictionaryArray) -> pa.DictionaryArray:
-    codes, texts = chunk.indices, chunk.dictionary
-    numbers = codes.drop_null().to_numpy()
-    used = np.zeros(len(texts), bool)
-    used[numbers] = True
-    if used.all():
-        return chunk
-    place = np.cumsum(used, dtype=np.int32) - 1
-    numbers = codes.fill_null(0).to_numpy() if codes.null_count else numbers
-    mask = codes.is_null().to_numpy(zero_copy_only=False) if codes.null_count else None
-    moved = pa.array(np.maximum(place[numbers], 0), codes.type, mask=mask)
-    return pa.DictionaryArray.from_arrays(moved, texts.filter(pa.array(used)))
-
-
 def _is_text(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_binary(kind)
+
+
+def _used(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pa.chunked_array(map(_without_unused, column.chunks), column.type)
 
 
 def _narrowed(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -131,3 +114,20 @@ def _of_these(chunk: pa.Array) -> pa.Array:
     if chunk.null_count or not len(numbers) or (numbers != first).any():
         return chunk.cast(chunk.type.value_type).dictionary_encode()
     return pa.DictionaryArray.from_arrays(np.zeros(len(numbers), np.int32), chunk.dictionary.slice(first, 1))
+
+
+def _without_unused(chunk: pa.DictionaryArray) -> pa.DictionaryArray:
+    """The same without the texts that no row has."""
+    codes, texts = chunk.indices, chunk.dictionary
+    numbers, mask = np.asarray(codes.fill_null(0)), None
+    used = np.zeros(len(texts), bool)
+    if codes.null_count:  # perhaps all: then there may be no texts
+        mask = codes.is_null().to_numpy(zero_copy_only=False)
+        used[numbers[~mask]] = True
+    else:
+        used[numbers] = True
+    if used.all():
+        return chunk
+    place = np.maximum(np.cumsum(used, dtype=np.int32) - 1, 0)
+    kept = pa.array(place[numbers], codes.type, mask=mask)
+    return pa.DictionaryArray.from_arrays(kept, texts.filter(pa.array(used)))

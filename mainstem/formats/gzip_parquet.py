@@ -103,10 +103,15 @@ class KeyChunks:
 
     @property
     def element(self) -> Struct | None:
-        """What the file's schema says of the column; None if the file is not Arrow's, as ours are."""
-        if not self._footer.get(_CREATED_BY, (BINARY, b""))[1].startswith(_ARROW):
+        """What the file's schema says of the column; None if the file is not Arrow's, as ours are, or says
+        what is not known here."""
+        try:
+            footer = self._footer
+        except ValueError:
             return None
-        return _element(self._footer, self._name)
+        if not footer.get(_CREATED_BY, (BINARY, b""))[1].startswith(_ARROW):
+            return None
+        return _element(footer, self._name)
 
     def chunk(self, group: int) -> Stored | None:
         """The column's chunk in a row group; None if it is not compressed with gzip."""

@@ -121,4 +121,5 @@ def _replaced(base: pa.ChunkedArray, newer: pa.ChunkedArray, where: pa.Array) ->
         return both
     texts = both.chunk(0).dictionary
     codes = pa.chunked_array([chunk.indices for chunk in both.chunks]).take(where).combine_chunks()
+    # Texts that no row has any more are left out where the rows are written.
     return pa.chunked_array([pa.DictionaryArray.from_arrays(codes, texts)])

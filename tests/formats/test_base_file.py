@@ -210,6 +210,25 @@ def test_no_dictionary_is_made_of_keys_and_of_columns_that_repeat_them() -> None
     assert pq.read_table(pa.BufferReader(data)).column("id").to_pylist() == keys.to_pylist()
 
 
+@pytest.mark.parametrize("some", [["c", "b", "c"], ["c", None, "b"], [None, None, None]])
+def test_a_column_of_codes_stores_the_texts_that_its_rows_have(some: list[str | None]) -> None:
+    texts = ["a", "b", "c", "d" * 1000]
+    codes = pa.array([None if text is None else texts.index(text) for text in some], pa.int32())
+    coded = pa.DictionaryArray.from_arrays(codes, pa.array(texts))
+    rows = pa.table({META_FIELDS[2]: ["x", "y", "z"], "text": coded})
+    schema = arrow_to_avro(pa.schema([("text", pa.string())]), table_name="t", meta_fields=True)
+    made = encode_base_file(rows, schema, BaseFileFormat("gzip"))
+    assert pq.read_table(pa.BufferReader(made)).column("text").to_pylist() == some
+    about = pq.read_metadata(pa.BufferReader(made)).row_group(0)
+    (chunk,) = (c for c in map(about.column, range(about.num_columns)) if c.path_in_schema == "text")
+    there = sorted(filter(None, some))
+    assert chunk.total_uncompressed_size < 200 and chunk.statistics.null_count == some.count(None)
+    if there:
+        assert (chunk.statistics.min, chunk.statistics.max) == (there[0], there[-1])
+    else:
+        assert not chunk.statistics.has_min_max
+
+
 def test_random_keys_are_compressed_fast_unless_a_level_was_asked_for_and_other_keys_well() -> None:
     random = np.random.default_rng(0)
     scattered = pa.array([random.bytes(16).hex() for _ in range(3000)])

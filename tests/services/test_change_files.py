@@ -165,6 +165,8 @@ def test_a_commit_names_the_slice_that_its_log_files_follow_also_of_crossed_writ
     one, other, last = (stat["path"].rpartition("/")[2] for stat in logs)  # in the order of requested times
     assert by_instant == {other: {other}, one: {other, one}, last: {one, other, last}}
     assert replayed(table) == snapshot(table) == {}
+    told = table.history(keys="k00", actions=["deltacommit"]).select(["files", "keys"]).to_pylist()
+    assert told[:3] == [{"files": 1, "keys": 1}] * 3  # not the files that its own follows
 
 
 @pytest.mark.parametrize("layout", ["default", "lsm_tree"])

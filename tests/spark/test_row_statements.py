@@ -168,6 +168,8 @@ def test_only_the_columns_and_rows_that_a_statement_needs_are_read(
         ("(SELECT * FROM VALUES ('2', 'x'), ('9', 'y') AS v(id, name)) s", "t.id = s.id", False, True),
         ("(SELECT 2 + CAST(rand() * 0 AS INT) AS id, 'x' AS name UNION ALL SELECT 9, 'y') s", "t.id = s.id",
          False, False),
+        ("(SELECT * FROM VALUES (2, 'x'), (9, 'y') AS v(id, name) WHERE now() > TIMESTAMP '2026-01-01') s",
+         "t.id = s.id", False, False),
         ("(SELECT * FROM VALUES (2, 'x'), (9, 'y') AS v(id, name) LIMIT 2) s", "t.id = s.id", False, False),
     ],
 )  # fmt: skip

@@ -248,10 +248,18 @@ class _WantedKeys:
 
 
 def _files(partition: str, stats: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Base and log files of an instant, without change data; what does not parse as one is none."""
+    """Base and log files of an instant, without change data; what does not parse as one is none.
+
+    Where the table records change data, the log files of a stat are also those that its own file follows.
+    """
     for stat in stats:
-        names = {str(stat.get("path") or "").rpartition("/")[2], *(stat.get("logFiles") or ())}
-        for name in sorted(names):
+        path = str(stat.get("path") or "").rpartition("/")[2]
+        own = paths.parse_log_name(path)
+        for name in sorted({path, *(stat.get("logFiles") or ())}):
             log = paths.parse_log_name(name)
-            if paths.parse_base_name(name) is not None or (log is not None and not log.is_cdc):
+            if log is None:
+                is_there = paths.parse_base_name(name) is not None
+            else:
+                is_there = not log.is_cdc and (own is None or log.instant == own.instant)
+            if is_there:
                 yield paths.in_partition(partition, name)

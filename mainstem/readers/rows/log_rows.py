@@ -24,7 +24,8 @@ from mainstem.storage.protocol import Storage
 from mainstem.storage.side_by_side import side_by_side
 
 # So many native logs of a slice stay open between the look at their footers and the read of their columns.
-_OPEN_MAX = 64
+# Several queries at once read eight slices each, and a process may have 256 files open on some systems.
+_OPEN_MAX = 16
 
 Kept = TypeVar("Kept")
 Run = list[tuple[str, LogBlock]]
