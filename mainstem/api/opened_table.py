@@ -142,7 +142,8 @@ class OpenedTable:
         """As ``writer_context``, for giving the table this version: also where it records change data, which
         is written from version 10 on only. It writes no rows."""
         config = self.config.completed_by(self.given)
-        if (config.version, version) == (NATIVE_LOGS_FROM - 1, NATIVE_LOGS_FROM):
+        upgraded = (config.version, version) == (NATIVE_LOGS_FROM - 1, NATIVE_LOGS_FROM)
+        if upgraded and config.change_mode is not None:
             config = replace(config, raw={**config.raw, CDC_ENABLED: "false"})
         return self._opened_for_writing(config)
 

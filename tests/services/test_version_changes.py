@@ -180,6 +180,17 @@ def test_writers_go_on_beside_an_upgrade_to_10_and_write_natively_from_their_nex
     assert flying.instant in instants[False] and len(instants[True]) >= 3
     assert not instants[False] & instants[True]
 
+def test_an_upgrade_by_somebody_who_has_the_table_open_since_before_a_resize_goes_by_its_files(
+    tmp_path: Path,
+) -> None:
+    table = make(tmp_path / "t")
+    table.upsert(rows(range(40), 1))
+    mainstem.open_table(table.path, QUICK).resize(8)
+    before = without_seqno(mainstem.open_table(table.path))
+    assert table.upgrade(10).before == 9
+    assert without_seqno(mainstem.open_table(table.path)).equals(before)
+
+
 def logs(table: mainstem.Table) -> list[paths.LogName]:
     """Its log files."""
     names = [name for one in table.file_slices() for name in one.log_files]
