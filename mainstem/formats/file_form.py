@@ -28,6 +28,7 @@ class FileForm:
         self._choice: QuickChoice | None = None
         self._given: pa.Schema | None = None
         self._fitting: pa.Schema | None = None
+        self._is_it = False  # the given one fits
         self._required = [place for place, field in enumerate(self.schema) if not field.nullable]
 
     def choice(self, rows: pa.Table) -> QuickChoice:
@@ -44,8 +45,11 @@ class FileForm:
         """
         if self._given is None or not rows.schema.equals(self._given):
             self._given, self._fitting = rows.schema, self._fits(rows.schema)
+            self._is_it = self._fitting is not None and self._fitting.equals(rows.schema)
         if self._fitting is None or any(rows.column(place).null_count for place in self._required):
             return self.stored(rows)
+        if self._is_it and not narrowed:
+            return rows
         columns = rows.columns
         if narrowed:
             columns = [_narrowed(c) if pa.types.is_dictionary(c.type) else c for c in columns]
