@@ -72,14 +72,20 @@ def test_the_command_serves_until_it_is_ended(table) -> None:
     command = [sys.executable, "-m", "mainstem", "metrics", table.path, "--port", "0", "--every", "0s"]
     refused = subprocess.run([*command[:5], "--port", "99999"], capture_output=True, text=True, timeout=60)
     assert refused.returncode == 1 and "cannot be served" in refused.stderr
+    # Shells start what runs in the background with SIGINT ignored, and programs inherit that.
+    ignored = signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as serving:
-        assert serving.stderr is not None
-        url = serving.stderr.readline().split()[-1]
-        for _ in range(2):
-            told = samples(urllib.request.urlopen(url, timeout=60).read().decode())
-            assert told["mainstem_table_up"][0].value == 1
-        serving.send_signal(signal.SIGINT)
-        assert serving.wait(60) == 130
+        try:
+            assert serving.stderr is not None
+            url = serving.stderr.readline().split()[-1]
+            for _ in range(2):
+                told = samples(urllib.request.urlopen(url, timeout=60).read().decode())
+                assert told["mainstem_table_up"][0].value == 1
+            serving.send_signal(signal.SIGINT)
+            assert serving.wait(60) == 130
+        finally:
+            signal.signal(signal.SIGINT, ignored)
+            serving.kill()
 
 
 def test_the_dashboard_asks_only_for_metrics_that_there_are() -> None:
