@@ -81,6 +81,11 @@ class Header(IntEnum):
     BASE_FILE_INSTANT_TIME_OF_RECORD_POSITIONS = 8
 
 
+def replaced_by(headers: Mapping[int, str]) -> frozenset[str]:
+    """The instants whose blocks this one of a log compaction replaces; empty for other blocks."""
+    return frozenset(headers.get(Header.COMPACTED_BLOCK_TIMES, "").split(",")) - {""}
+
+
 @dataclass(frozen=True, slots=True)
 class LogBlock:
     """A block. ``content`` is a view of the file's bytes; ``offset`` is that of the block's magic."""

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from mainstem import limits
 from mainstem.errors import CorruptTable, Invalid, Unsupported
 from mainstem.formats.hfile import HFile, Ranges, open_hfile, rows_of_all
-from mainstem.formats.log_file import BlockKind, LogBlock, read_blocks
+from mainstem.formats.log_file import BlockKind, LogBlock, read_blocks, replaced_by
 from mainstem.layout.committed_files import CommittedFiles
 from mainstem.layout.properties import READABLE_VERSIONS, TableConfig, load_config
 from mainstem.layout.slicing import FileGroup, FileSlice, group_files, query_slice
@@ -51,7 +51,7 @@ from mainstem.metadata.metadata_partitions import (
 )
 from mainstem.metadata.metafile import Metafile, read_metafile
 from mainstem.metadata.records.flat_rows import SCHEMAS, decode, encode
-from mainstem.metadata.records.group_logs import open_native_hfile, replaced_by
+from mainstem.metadata.records.group_logs import open_native_hfile
 from mainstem.metadata.records.newest_values import OF_KEYS, Piece, Recoder, newest_values
 from mainstem.metadata.records.recent_rows import FileRows, RecentRows
 from mainstem.metadata.records.row_keys import V2, file_groups, hashed_texts

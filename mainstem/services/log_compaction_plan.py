@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mainstem.errors import CorruptTable
-from mainstem.formats.log_file import BlockKind, Header
+from mainstem.formats.log_file import BlockKind, Header, replaced_by
 from mainstem.layout.slicing import FileSlice
 from mainstem.options.services import BESIDE_WRITERS, LOG_BLOCKS_MIN, LOG_COMPACT, LOG_COMPACT_INLINE
 from mainstem.readers.planning.table_state import WRITES, TableState
@@ -100,7 +100,7 @@ class BlockCounts:
 def sources_of(storage: Storage, path: str) -> frozenset[str]:
     """Instants whose blocks a log compaction's file replaces; empty for other log files."""
     for block in blocks_of(storage, path):
-        return frozenset(block.headers.get(Header.COMPACTED_BLOCK_TIMES, "").split(",")) - {""}
+        return replaced_by(block.headers)
     return frozenset()
 
 

@@ -5,14 +5,14 @@ Up to version 9 a log file is a file of blocks, of which ours have one; from 10 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from mainstem.errors import Unsupported
 from mainstem.formats.hfile import HFile, open_hfile
-from mainstem.formats.log_file import Header, empty_group_block, hfile_blocks
+from mainstem.formats.log_file import Header, empty_group_block, hfile_blocks, replaced_by
 from mainstem.formats.native_hfile import empty_native_hfile, native_hfiles
 from mainstem.formats.native_log import HEADER_KEY, read_header
 from mainstem.metadata.records.record_schema import schema_of_version
@@ -58,11 +58,6 @@ class GroupLogs:
         if self._is_native:
             return [empty_native_hfile(self.instant, self.schema)]
         return empty_group_block(self.instant)
-
-
-def replaced_by(headers: Mapping[int, str]) -> frozenset[str]:
-    """The instants whose blocks this one of a log compaction replaces; empty for other blocks."""
-    return frozenset(headers.get(Header.COMPACTED_BLOCK_TIMES, "").split(",")) - {""}
 
 
 def open_native_hfile(

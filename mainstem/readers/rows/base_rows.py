@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +15,7 @@ from mainstem.errors import CorruptTable, Unavailable
 from mainstem.layout.committed_files import cut_off
 from mainstem.limits import MIB
 from mainstem.readers.rows.equal_chunks import chunk_start, doubles
+from mainstem.readers.rows.slice_query import SliceQuery
 from mainstem.storage.final_files import open_final
 from mainstem.storage.protocol import Storage
 
@@ -49,6 +50,13 @@ def open_base(
     file = opened_base(storage, path, least=least, final=final, footer=footer)
     with file.source:
         yield file
+
+
+def open_base_of(storage: Storage, split: SliceQuery) -> AbstractContextManager[BaseFile]:
+    """Opens the base file that a slice has; see ``open_base``."""
+    assert split.base_file is not None
+    least, final = split.least_bytes(split.base_file), split.spec.damaged == "error"
+    return open_base(storage, split.base_file, least=least, final=final)
 
 
 def opened_base(

@@ -32,10 +32,10 @@ from mainstem.merge.fold import fold, positions
 from mainstem.merge.in_place import Updates
 from mainstem.merge.log_entries import DataRows, Entry, chosen, entry_keys
 from mainstem.merge.rules import KEY_COLUMN
-from mainstem.readers.rows.base_rows import BaseFile, open_base
+from mainstem.readers.rows.base_rows import BaseFile, open_base, open_base_of
 from mainstem.readers.rows.log_rows import Run, entries_of, joinable, live_blocks
 from mainstem.readers.rows.slice_query import SliceQuery
-from mainstem.readers.rows.split import base_groups, base_tables, opened_base
+from mainstem.readers.rows.split import base_groups, base_tables
 from mainstem.storage import maps
 from mainstem.storage.protocol import Storage
 
@@ -98,7 +98,7 @@ def read_updated(
         return
     entries = [entry for piece in log.pieces for entry in log.entries(piece, split)]
     updates = Updates.of(entries, spec.read_schema, spec.rules, spec.ordering_types)
-    with opened_base(storage, split) as base:
+    with open_base_of(storage, split) as base:
         about = base.source.metadata
         # Each row group is looked through for all keys of the logs.
         if updates is None or updates.key_count * base.group_count > _PROBES_PER_ROW * about.num_rows:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mainstem.formats.log_file import BlockKind, Header, LogBlock
+from mainstem.formats.log_file import BlockKind, LogBlock, replaced_by
 from mainstem.formats.native_log import NativeBlock
 from mainstem.merge.fold import fold, ordering_at, positions
 from mainstem.merge.log_entries import DataRows, DeletedKeys, Entry, deleted_rows, entry_keys
@@ -194,9 +194,8 @@ def _told(run: Run, count: int, tell: Callable[[str, LogBlock], str]) -> np.ndar
 
 def _place(path: str, block: LogBlock) -> str:
     """The instant at whose place readers apply a block: its file's, or the last one that it replaces."""
-    replaced = block.headers.get(Header.COMPACTED_BLOCK_TIMES, "").split(",")
     name = paths.parse_log_name(path.rpartition("/")[2])
-    return max(replaced) or ("" if name is None else name.instant)
+    return max(replaced_by(block.headers), default="") or ("" if name is None else name.instant)
 
 
 def _block_instant(_path: str, block: LogBlock) -> str:

@@ -19,7 +19,7 @@ from mainstem.merge.file_slice import joined, probe
 from mainstem.merge.fold import Folded, Positions, fold, positions
 from mainstem.merge.log_entries import DataRows, Entry
 from mainstem.merge.rules import KEY_COLUMN, MergeRules
-from mainstem.readers.rows.base_rows import BaseFile, open_base
+from mainstem.readers.rows.base_rows import BaseFile, open_base_of
 from mainstem.readers.rows.log_groups import LogPart, needed_parts
 from mainstem.readers.rows.log_rows import Run, entries_of, rows_of
 from mainstem.readers.rows.query_columns import matching_rows, with_keys, with_path_values
@@ -71,8 +71,7 @@ def _rows(
     log: _Log | None,
 ) -> Iterator[pa.Table]:
     if split.base_file is not None:
-        least, final = split.least_bytes(split.base_file), split.spec.damaged == "error"
-        with open_base(storage, split.base_file, least=least, final=final) as base:
+        with open_base_of(storage, split) as base:
             yield from _base_rows(base, split, narrow, log)
     if log is not None:
         yield from log.rows(pairs, split)

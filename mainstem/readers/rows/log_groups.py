@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from mainstem.formats.log_file import BlockKind
 from mainstem.formats.native_log import NativeBlock
 from mainstem.merge.rules import KEY_COLUMN
-from mainstem.readers.rows.base_rows import BaseFile, open_base
+from mainstem.readers.rows.base_rows import BaseFile, open_base_of
 from mainstem.readers.rows.log_rows import Run
 from mainstem.readers.rows.native_logs import NativeRows
 from mainstem.readers.rows.row_groups import matching_groups
@@ -75,8 +75,7 @@ def _parts(run: Run, split: SliceQuery) -> Iterator[_Found]:
 def _base_ranges(storage: Storage, split: SliceQuery) -> list[Range]:
     if split.base_file is None:
         return []
-    least, final = split.least_bytes(split.base_file), split.spec.damaged == "error"
-    with open_base(storage, split.base_file, least=least, final=final) as base:
+    with open_base_of(storage, split) as base:
         return [_range(base, number) for number in matching_groups(base, split)]
 
 

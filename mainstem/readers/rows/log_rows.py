@@ -11,7 +11,7 @@ import pyarrow as pa
 from mainstem.errors import CorruptTable, Unsupported
 from mainstem.formats.avro_columns import decode_many
 from mainstem.formats.avro_selection import selected_records
-from mainstem.formats.log_file import BlockKind, Header, LogBlock
+from mainstem.formats.log_file import BlockKind, Header, LogBlock, replaced_by
 from mainstem.formats.native_log import NativeBlock
 from mainstem.merge.log_entries import DataRows, DeletedKeys, Entry
 from mainstem.merge.log_order import BlockNote, surviving
@@ -96,9 +96,7 @@ def _note(block: LogBlock, kept: object) -> BlockNote:
     if block.kind is BlockKind.COMMAND:
         target = headers.get(Header.TARGET_INSTANT_TIME)
         return BlockNote(block.instant, kept, rollback_of=target)
-    listed = headers.get(Header.COMPACTED_BLOCK_TIMES, "").split(",")
-    replaced = frozenset(t for t in listed if t)
-    return BlockNote(block.instant, kept, replaces=replaced)
+    return BlockNote(block.instant, kept, replaces=replaced_by(headers))
 
 
 def entries_of(run: Run, spec: ReadSpec) -> list[Entry]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from mainstem.errors import MainstemError
 from mainstem.filters.expression_tree import Call, Node, tree
 from mainstem.merge.rules import KEY_COLUMN
-from mainstem.readers.rows.base_rows import BaseFile, open_base
+from mainstem.readers.rows.base_rows import BaseFile, open_base_of
 from mainstem.readers.rows.query_columns import with_path_values
 from mainstem.readers.rows.slice_query import SliceQuery
 from mainstem.storage.protocol import Storage
@@ -35,8 +35,7 @@ def told_count(storage: Storage, split: object) -> int | None:
         return None  # rows are told apart, or their keys are computed, which may fail
     if spec.filter is not None and (spec.ids is not None or not _is_fixed(tree(spec.filter))):
         return None
-    least, final = split.least_bytes(split.base_file), spec.damaged == "error"
-    with open_base(storage, split.base_file, least=least, final=final) as base:
+    with open_base_of(storage, split) as base:
         return _told(base, split)
 
 

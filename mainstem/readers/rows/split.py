@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
 
 import pyarrow as pa
 
 from mainstem.merge.file_slice import merge_slice
-from mainstem.readers.rows.base_rows import BATCH_BYTES, BaseFile, open_base
+from mainstem.readers.rows.base_rows import BATCH_BYTES, BaseFile, open_base_of
 from mainstem.readers.rows.late_materialization import late_rows, suits
 from mainstem.readers.rows.log_rows import entries_of, log_entries, log_runs
 from mainstem.readers.rows.query_columns import with_keys, with_path_values, written_in
@@ -77,16 +76,9 @@ def base_tables(
     """
     if split.base_file is None:
         return
-    with opened_base(storage, split) as base:
+    with open_base_of(storage, split) as base:
         for _, table in base_groups(base, split, merged=merged, batch_bytes=batch_bytes):
             yield table
-
-
-def opened_base(storage: Storage, split: SliceQuery) -> AbstractContextManager[BaseFile]:
-    """Opens the slice's base file; see ``open_base``."""
-    path = str(split.base_file)
-    final = split.spec.damaged == "error"
-    return open_base(storage, path, least=split.least_bytes(path), final=final)
 
 
 def base_groups(
