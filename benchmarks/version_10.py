@@ -28,7 +28,7 @@ from benchmarks.read import decode
 from benchmarks.read_tables import BATCH, FAST
 from mainstem.formats.avro_columns import decode_records, encode_records
 from mainstem.formats.avro_schema import META_FIELDS, arrow_to_avro
-from mainstem.formats.base_file import BaseFileFormat, BaseFileWriter, encode_base_file
+from mainstem.formats.base_file import FEW_ROWS, BaseFileFormat, BaseFileWriter, encode_base_file
 from mainstem.formats.native_log import LOG, header_note
 from mainstem.formats.quick_parquet import quick_choice
 from mainstem.readers.rows.native_logs import open_native
@@ -38,8 +38,6 @@ from mainstem.storage.local import LocalStorage
 LARGE, BUCKETS = 200_000, 8
 SMALL_FILES, SMALL_ROWS = 256, 40
 BASE, LOGS, LOG_BATCHES = 400_000, 200_000, 8
-# of fewer rows, files have no dictionaries
-SMALL_ROWS_MAX = 2000
 #: what is asked of every work, and of a scan of few columns
 EQUAL, FEW = 1.0, 2.0
 OPTIONS = {**FAST, "hoodie.table.services.enabled": "false"}
@@ -179,7 +177,7 @@ def _bare_file(rows: pa.Table, sink: object, how: Mapping[str, object]) -> None:
 
 def _encodings(rows: pa.Table) -> Mapping[str, object]:
     """Codecs and dictionaries as version 10 has them."""
-    if rows.num_rows < SMALL_ROWS_MAX:
+    if rows.num_rows < FEW_ROWS:
         return {"compression": "snappy", "use_dictionary": False}
     return quick_choice(rows).encodings
 

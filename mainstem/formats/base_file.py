@@ -49,8 +49,8 @@ MAX_KEY = "hoodie_max_record_key"
 ORDER_KEY = "mainstem.rows.ordered.by"
 CODECS = ("gzip", "snappy", "zstd", "lz4", "brotli", "none")
 _PIECE_BYTES = 4 * MIB
-# Of so few rows the quickest way to write a file is another one.
-_FEW_ROWS = 2000
+#: of so few rows the quickest way to write a file is another one, without dictionaries
+FEW_ROWS = 2000
 # Smaller chunks of keys are encoded as fast as they are copied.
 _COPIED_ROWS_MIN = 4096
 # How many keys are looked for in a filter that is taken over.
@@ -217,7 +217,7 @@ class BaseFileWriter:
         those of this row group of the older file, in their order."""
         if _keyed(group):
             self._notes.add(_keys(group), known)
-        few = self._whole and group.num_rows < _FEW_ROWS
+        few = self._is_of_few(group)
         if self._how.quick:
             group = self._form.laid_out(group, narrowed=not few)
         else:
@@ -246,10 +246,13 @@ class BaseFileWriter:
         if isinstance(self._writer, _OtherParquet):
             self._writer.give_up()
 
+    def _is_of_few(self, rows: pa.Table) -> bool:
+        return self._whole and rows.num_rows < FEW_ROWS
+
     def _opened(self, rows: pa.Table) -> _Writer:
         """A Parquet writer whose settings are chosen by the first rows."""
         output, how = self._output, self._how
-        if self._whole and rows.num_rows < _FEW_ROWS:
+        if self._is_of_few(rows):
             few = _of_few(rows, how.compression, vectors=bool(self._form.vectors))
             return _WholeParquet(output, rows.schema, few)
         if how.quick:

@@ -52,7 +52,7 @@ class FileForm:
             return rows
         columns = rows.columns
         if narrowed:
-            columns = [_narrowed(c) if pa.types.is_dictionary(c.type) else c for c in columns]
+            columns = [_used(c) if pa.types.is_dictionary(c.type) else c for c in columns]
         return pa.Table.from_arrays(columns, schema=self._fitting)
 
     def stored(self, rows: pa.Table, *, coded: bool = False) -> pa.Table:
@@ -61,7 +61,7 @@ class FileForm:
 
         Raises ``Invalid`` for columns that the schema lacks, or a null where it allows none.
         """
-        schema = _coded(self.schema, rows.schema) if coded else self.schema
+        schema = coded_as(self.schema, rows.schema) if coded else self.schema
         alien = [name for name in rows.schema.names if schema.get_field_index(name) < 0]
         if alien:
             raise Invalid(f"the batch has columns that the table does not have: {', '.join(alien)}")
@@ -88,7 +88,7 @@ class FileForm:
         return pa.schema(fields)
 
 
-def _coded(schema: pa.Schema, given: pa.Schema) -> pa.Schema:
+def coded_as(schema: pa.Schema, given: pa.Schema) -> pa.Schema:
     """The schema with the texts as dictionaries that are given as such."""
     names = set(given.names)
     for number, kind in enumerate(schema):
@@ -106,23 +106,11 @@ def _used(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array(map(_without_unused, column.chunks), column.type)
 
 
-def _narrowed(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    if all(len(chunk.dictionary) == 1 for chunk in column.chunks):
-        return column
-    return pa.chunked_array([_of_these(chunk) for chunk in column.chunks], column.type)
-
-
-def _of_these(chunk: pa.Array) -> pa.Array:
-    numbers = np.asarray(chunk.indices.fill_null(0) if chunk.null_count else chunk.indices)
-    first = int(numbers[0]) if len(numbers) else 0
-    if chunk.null_count or not len(numbers) or (numbers != first).any():
-        return chunk.cast(chunk.type.value_type).dictionary_encode()
-    return pa.DictionaryArray.from_arrays(np.zeros(len(numbers), np.int32), chunk.dictionary.slice(first, 1))
-
-
 def _without_unused(chunk: pa.DictionaryArray) -> pa.DictionaryArray:
     """The same without the texts that no row has."""
     codes, texts = chunk.indices, chunk.dictionary
+    if len(texts) == 1 and chunk.null_count < len(chunk):
+        return chunk
     numbers, mask = np.asarray(codes.fill_null(0)), None
     used = np.zeros(len(texts), bool)
     if codes.null_count:  # perhaps all: then there may be no texts

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from mainstem.formats.file_form import coded_as
 from mainstem.formats.schema_resolution import project_to
 from mainstem.limits import CHUNK_BYTES_MAX
 from mainstem.merge.file_slice import probe
@@ -72,7 +73,7 @@ class Updates:
 
     def over(self, base: pa.Table) -> pa.Table:
         """Base rows (with the columns that the merge looks at), updated; in the columns of the log rows."""
-        schema = _coded(self._rows.schema, base.schema)
+        schema = coded_as(self._rows.schema, base.schema)
         code, hit, wins = probe(base, self._log, self._folded, self._log.rules)
         base = project_to(base, schema)
         if code is None:
@@ -100,15 +101,6 @@ class Updates:
         """The rows of keys that no base row had, in the order of the logs."""
         places = np.sort(self._row_of[self._folded.winner[self._rest]])
         return self._rows.take(pa.array(places))
-
-
-def _coded(schema: pa.Schema, given: pa.Schema) -> pa.Schema:
-    """The schema with the texts as dictionaries that base rows have as such."""
-    for number, field in enumerate(schema):
-        kind = given.field(field.name).type if field.name in given.names else field.type
-        if pa.types.is_dictionary(kind) and kind.value_type == field.type:
-            schema = schema.set(number, field.with_type(kind))
-    return schema
 
 
 def _replaced(base: pa.ChunkedArray, newer: pa.ChunkedArray, where: pa.Array) -> pa.ChunkedArray:

@@ -43,6 +43,7 @@ from mainstem.timeline.compaction_trigger import pending
 from mainstem.timeline.instant import COMMIT, COMPACTION
 from mainstem.timeline.plans import CompactionOperation
 from mainstem.truetime.clock import Clock, SystemClock
+from mainstem.writers.row_order import repeated
 
 FILE_NAME = META_FIELDS[4]
 _log = logging.getLogger(__name__)
@@ -247,9 +248,7 @@ class GroupTask:
 
     def _named(self, table: pa.Table) -> pa.Table:
         """The rows with the name of their file, which takes no memory for each."""
-        codes = pa.array(np.zeros(table.num_rows, np.int32))
-        name = pa.DictionaryArray.from_arrays(codes, pa.array([self.file_name]))
-        return table.append_column(FILE_NAME, name)
+        return table.append_column(FILE_NAME, repeated([self.file_name], np.array([table.num_rows])))
 
     def _rows(self, storage: Storage, seen: DeletesSeen, side_by_side: bool) -> Iterator[pa.Table]:
         split, memory = self._split(), self.memory_bytes

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from mainstem.errors import Invalid, Unsupported
 from mainstem.formats.avro_schema import META_FIELDS, arrow_to_avro
-from mainstem.formats.base_file import BaseFileFormat
+from mainstem.formats.base_file import FEW_ROWS, BaseFileFormat
 from mainstem.formats.log_file import Header, data_blocks, delete_block
 from mainstem.formats.native_log import deletes_table
 from mainstem.formats.vectors import taken
@@ -43,11 +43,6 @@ Place = tuple[str, int]
 
 Placed = tuple[np.ndarray, list[str], np.ndarray, int]
 """For each row the number of its partition; the partitions; for each row its bucket; more than any bucket"""
-
-
-# Of so few rows, the size is taken to be that of as many rows of their batch; their files have no
-# dictionaries.
-_FEW_ROWS = 2000
 
 
 @dataclass(frozen=True)
@@ -266,7 +261,7 @@ class BucketEncoder:
             table = self.with_meta(slab.places, file_ids, bounds, rows, keys)
             schema = self._schema_of(table)
             native = self.spec.native_logs
-            if native and rows.num_rows < _FEW_ROWS * len(slab.places):
+            if native and rows.num_rows < FEW_ROWS * len(slab.places):
                 table = _without_dictionaries(table)  # which small files do not have
             if native or self.spec.block_format == "avro":
                 written = [
@@ -294,7 +289,8 @@ class BucketEncoder:
         parts = gone.parts
         if self.spec.native_logs and rows is not None:
             table = rows.batch.slice(rows.low, rows.count)
-            size = int(rows.count * row_bytes) if rows.count < _FEW_ROWS else None
+            # Of few rows the size is taken to be that of as many rows of their batch.
+            size = int(rows.count * row_bytes) if rows.count < FEW_ROWS else None
             parts = (Part(table, rows.schema_text, partial=rows.partial, size=size), *parts)
         return Blocks(
             [*data, *gone.buffers], writes, gone.deletes, (writes > 0) + gone.count, rows, parts
